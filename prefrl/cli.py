@@ -1,0 +1,109 @@
+"""`prefrl COMMAND [CONFIG.yaml] [--flags]`. Everything heavy is imported only by the command that needs it."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Sequence
+
+from prefrl.errors import PrefrlError, did_you_mean
+
+# command -> (module with `run`, config class in prefrl.config, one line of help)
+COMMANDS = {
+    "quickstart": ("prefrl.recipes.quickstart", "QuickstartConfig", "the whole story in small, on this machine"),
+    "sft": ("prefrl.recipes.sft", "SFTConfig", "supervised fine-tuning on completions"),
+    "reward": ("prefrl.recipes.reward", "RewardConfig", "train a Bradley-Terry reward model on preference pairs"),
+    "dpo": ("prefrl.recipes.dpo", "DPOConfig", "direct preference optimization on pairs"),
+    "rl": ("prefrl.recipes.rl", "RLConfig", "optimize a policy against any reward source"),
+    "score": ("prefrl.recipes.score", "ScoreConfig", "score completions with any reward source"),
+    "eval": ("prefrl.recipes.evaluation", "EvalConfig", "evaluate a reward model or a policy"),
+}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command; 0 on success, 2 when the input or the configuration was wrong, 130 when interrupted."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    try:
+        return _dispatch(arguments)
+    except PrefrlError as error:
+        print(f"prefrl: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("prefrl: interrupted; everything written so far is kept.", file=sys.stderr)
+        return 130
+
+
+def _dispatch(arguments: list[str]) -> int:
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(usage())
+        return 0
+    command, rest = arguments[0], arguments[1:]
+    if command == "--version":
+        from importlib.metadata import version
+
+        print(f"prefrl {version('prefrl')}")
+        return 0
+    if command == "algorithms":
+        return _algorithms()
+    if command not in COMMANDS:
+        raise PrefrlError(f"Unknown command {command!r}.{did_you_mean(command, [*COMMANDS, 'algorithms'])} See prefrl --help.")
+    return _run(command, rest)
+
+
+def _run(command: str, rest: list[str]) -> int:
+    from prefrl import config
+    from prefrl.parsing import parse, to_dict
+
+    module, config_class, _ = COMMANDS[command]
+    parsed, only_print = parse(getattr(config, config_class), rest, prog=f"prefrl {command}")
+    if only_print:
+        import yaml
+
+        print(yaml.safe_dump(to_dict(parsed), sort_keys=False), end="")
+        return 0
+    importlib.import_module(module).run(parsed)
+    return 0
+
+
+def usage() -> str:
+    """The help text of `prefrl --help`."""
+    lines = [f"  {name:<11} {text}" for name, (_, _, text) in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: prefrl COMMAND [CONFIG.yaml] [--flag value ...]",
+            "",
+            "Reward sources say what is good; one policy optimizer makes the policy do more of it.",
+            "",
+            "commands:",
+            *lines,
+            f"  {'algorithms':<11} show the table of algorithms",
+            "",
+            "Start with:  prefrl quickstart",
+            "More about one:  prefrl COMMAND --help     What a run would do:  prefrl COMMAND ... --print-config",
+        ]
+    )
+
+
+def _algorithms() -> int:
+    from rich.console import Console
+    from rich.table import Table
+
+    from prefrl.policy.algorithms import ALGORITHMS
+
+    table = Table(title="Algorithms", caption="Change any part: --algorithm NAME --algorithm.clip.high 0.28")
+    for column in ("name", "baseline", "scale", "ratio", "clip", "reduction", "KL", "group", "paper"):
+        table.add_column(column)
+    for a in ALGORITHMS.values():
+        if a.pairs is not None:
+            cells = ["best against worst", "", "", f"{a.pairs.loss}, beta {a.pairs.beta:g}", "per pair", "in the loss"]
+        else:
+            clip = "none" if a.clip.kind == "none" else f"{a.clip.kind} -{a.clip.low:g}/+{a.clip.high:g}"
+            kl = f"{a.kl.coef:g} {a.kl.estimator} in {a.kl.place}" if a.kl.coef else "none"
+            cells = [a.credit.baseline, a.credit.scale, a.ratio, clip, a.reduction, kl]
+        table.add_row(a.name, *cells, str(a.group_size), a.paper)
+    Console().print(table)
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

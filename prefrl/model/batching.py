@@ -1,0 +1,38 @@
+"""Micro-batches filled to a token budget from rows sorted by prompt and length."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from prefrl.types import Row
+
+
+def pack(rows: Sequence[Row], token_budget: int) -> list[list[Row]]:
+    """Split rows into micro-batches of at most `token_budget` computed token positions (padding included).
+
+    Rows with the same atom stay together, rows with the same prompt come together, and lengths within a
+    micro-batch are alike. An atom larger than the budget gets a micro-batch of its own: nothing is cut.
+    """
+    atoms: dict[tuple[int, int], list[Row]] = {}
+    for index, row in enumerate(rows):
+        # A row outside a pair is an atom of its own.
+        atoms.setdefault((1, row.atom) if row.side else (0, index), []).append(row)
+    order = sorted(atoms.values(), key=lambda a: (len(a[0].prompt_ids), a[0].prompt_ids, _longest(a)))
+    batches: list[list[Row]] = []
+    current: list[Row] = []
+    for atom in order:
+        if current and positions([*current, *atom]) > token_budget:
+            batches.append(current)
+            current = []
+        current = [*current, *atom]
+    return [*batches, current] if current else batches
+
+
+def positions(rows: Sequence[Row]) -> int:
+    """Token positions computed for a micro-batch: distinct prompts once, completions once each, both padded."""
+    prompts = {row.prompt_ids for row in rows}
+    return len(prompts) * max(len(p) for p in prompts) + len(rows) * _longest(rows)
+
+
+def _longest(rows: Sequence[Row]) -> int:
+    return max(len(row.completion_ids) for row in rows)

@@ -1,0 +1,232 @@
+"""The engine: sample, logps, step, publish, save. It knows how to train; it does not know what or why.
+
+One implementation on `accelerate.Accelerator` serves a CPU, one GPU and several processes. As every loss is a
+sum over global denominators, gradients of processes are added, and no split of the rows can change a step.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor, nn
+
+from prefrl.config import ModelConfig, SamplingConfig, Schedule
+from prefrl.errors import PrefrlError, RunError
+from prefrl.model.batching import pack
+from prefrl.rollout.sampler import Sampler
+from prefrl.types import Batch, Objective, Prompt, Rollout, Row, Sums
+
+
+class Trainable(Protocol):
+    """What is trained: a language model, a control policy, a reward model."""
+
+    @property
+    def module(self) -> nn.Module:
+        """The module whose parameters are trained."""
+        ...
+
+    def token_outputs(self, rows: Sequence[Row], temperature: float = 1.0) -> Tensor:
+        """The module's output at every masked-in token, laid end to end (N,), with gradient."""
+        ...
+
+    def save(self, folder: str | Path) -> None:
+        """Write the weights."""
+        ...
+
+
+class Engine:
+    """Trains one actor. Its reference is the actor's live weights at the moment the engine is made.
+
+    Args:
+        actor: what is trained.
+        optim: how.
+        sampler: who writes completions; None when nothing is sampled.
+        sampling: how completions are drawn; log-probs are taken at its temperature.
+        total_steps: updates of the whole run, for the learning-rate schedule.
+        reference: keep a copy of the trained weights as they are now.
+    """
+
+    def __init__(
+        self,
+        actor: Trainable,
+        optim: ModelConfig,
+        *,
+        sampler: Sampler | None = None,
+        sampling: SamplingConfig | None = None,
+        total_steps: int = 1,
+        reference: bool = False,
+    ) -> None:
+        from accelerate import Accelerator
+
+        self.actor = actor
+        self.sampler = sampler
+        self.optim = optim
+        self.sampling = sampling or SamplingConfig()
+        self.accelerator = Accelerator(cpu=next(actor.module.parameters()).device.type == "cpu")
+        self.version = 0
+        self._trained = [p for p in actor.module.parameters() if p.requires_grad]
+        if not self._trained:
+            raise PrefrlError("The policy has no trainable parameter; load it with lora, top_layers or neither.")
+        self._reference = [p.detach().clone() for p in self._trained] if reference else None
+        self._optimizer = torch.optim.AdamW(self._trained, lr=optim.lr, weight_decay=optim.weight_decay)
+        self._schedule = torch.optim.lr_scheduler.LambdaLR(
+            self._optimizer, lambda step: schedule_factor(step, total_steps, optim.warmup, optim.schedule)
+        )
+
+    @property
+    def budget(self) -> int:
+        """Most tokens a rollout can have."""
+        return self.sampling.max_new_tokens
+
+    @property
+    def _temperature(self) -> float:
+        return self.sampling.temperature or 1.0
+
+    def sample(self, prompts: Sequence[Prompt], n: int, *, seed: int) -> list[Rollout]:
+        """Draw `n` rollouts of every prompt with the current weights."""
+        if self.sampler is None:
+            raise PrefrlError("This engine has no sampler; make it with sampler=policy.")
+        return self.sampler.sample(prompts, n, self.sampling, seed=seed, version=self.version)
+
+    @torch.no_grad()
+    def logps(self, rows: Sequence[Row], who: Literal["policy", "reference"] = "policy") -> list[Tensor]:
+        """Log-probs (n,) of every row's tokens without gradient, in the order given; 0 where the mask is False."""
+        place = {id(row): i for i, row in enumerate(rows)}
+        result = [torch.zeros(len(row.mask)) for row in rows]
+        with self._weights(who):
+            for micro in pack(rows, self.optim.token_budget):
+                flat = self.actor.token_outputs(micro, self._temperature).float().cpu()
+                for row, part in zip(micro, flat.split([sum(r.mask) for r in micro]), strict=True):
+                    result[place[id(row)]][torch.tensor(row.mask)] = part
+        return result
+
+    def step(self, rows: Sequence[Row], objective: Objective) -> dict[str, float]:
+        """One update on the sum of `objective` over all rows. Rows whose weights are all 0 are not computed.
+
+        Raises:
+            RunError: the loss or the gradient is not finite; the weights are left as they were.
+        """
+        sums: Sums = {}
+        loss_sum = torch.zeros((), dtype=torch.float64)
+        for micro in pack([row for row in rows if _counts(row)], self.optim.token_budget):
+            loss, metrics = objective(self._batch(micro))
+            loss.backward()  # type: ignore[no-untyped-call]
+            loss_sum += loss.detach().double().cpu()
+            _accumulate(sums, metrics)
+        norm = self._reduce_and_clip()
+        if not math.isfinite(float(loss_sum)) or not math.isfinite(norm):
+            self._optimizer.zero_grad()
+            raise RunError(
+                f"Update {self.version + 1}: the loss is {float(loss_sum):g} and the gradient norm {norm:g}; "
+                "expected finite numbers. The weights are unchanged. Lower policy.lr, or raise policy.warmup."
+            )
+        lr = self._schedule.get_last_lr()[0]
+        self._optimizer.step()
+        self._schedule.step()
+        self._optimizer.zero_grad()
+        self.publish()
+        return {"loss": float(loss_sum), "grad_norm": norm, "lr": lr, **_read(sums)}
+
+    def publish(self) -> int:
+        """Make the new weights those that sample; in one process they already are. The new version."""
+        self.version += 1
+        return self.version
+
+    def total(self, local: Tensor) -> Tensor:
+        """Sum of a tensor over all processes."""
+        if self.accelerator.num_processes == 1:
+            return local
+        summed: Tensor = self.accelerator.reduce(local.to(self.accelerator.device), "sum")  # type: ignore[assignment]
+        return summed.cpu()
+
+    def save(self, folder: str | Path) -> None:
+        """Write the actor's weights; only the main process does."""
+        if self.accelerator.is_main_process:
+            self.actor.save(folder)
+
+    def _batch(self, micro: Sequence[Row]) -> Batch:
+        outputs = self.actor.token_outputs(micro, self._temperature)
+        device = outputs.device
+        masks = [torch.tensor(row.mask) for row in micro]
+        counts = torch.tensor([int(mask.sum()) for mask in masks])
+        names = set.intersection(*(set(row.streams) for row in micro))
+
+        def column(name: Literal["label", "margin", "weight"]) -> Tensor:
+            return torch.tensor([getattr(row, name) for row in micro], device=device, dtype=torch.float32)
+
+        return Batch(
+            outputs=outputs,
+            row=torch.arange(len(micro)).repeat_interleave(counts).to(device),
+            streams={
+                name: torch.cat([row.streams[name][mask] for row, mask in zip(micro, masks, strict=True)]).to(device)
+                for name in names
+            },
+            side=torch.tensor([row.side for row in micro], device=device),
+            atom=torch.tensor([row.atom for row in micro], device=device),
+            label=column("label"),
+            margin=column("margin"),
+            weight=column("weight"),
+        )
+
+    def _reduce_and_clip(self) -> float:
+        if self.accelerator.num_processes > 1:
+            for parameter in self._trained:
+                grad = torch.zeros_like(parameter) if parameter.grad is None else parameter.grad
+                parameter.grad = self.total(grad).to(parameter.device)
+        limit = self.optim.max_grad_norm or math.inf
+        return float(torch.nn.utils.clip_grad_norm_(self._trained, limit))
+
+    @contextlib.contextmanager
+    def _weights(self, who: Literal["policy", "reference"]) -> Iterator[None]:
+        """Let the reference weights stand in for the live ones."""
+        if who == "policy":
+            yield
+            return
+        if self._reference is None:
+            raise PrefrlError("This engine keeps no reference; make it with reference=True.")
+        live = [p.data for p in self._trained]
+        try:
+            for parameter, start in zip(self._trained, self._reference, strict=True):
+                parameter.data = start
+            yield
+        finally:
+            for parameter, data in zip(self._trained, live, strict=True):
+                parameter.data = data
+
+
+def schedule_factor(step: int, total: int, warmup: int, schedule: Schedule) -> float:
+    """Share of the peak learning rate at update `step` (0-based) of `total`."""
+    if step < warmup:
+        return (step + 1) / (warmup + 1)
+    progress = min(1.0, (step - warmup) / max(1, total - warmup))
+    if schedule == "linear":
+        return 1.0 - progress
+    return 0.5 * (1.0 + math.cos(math.pi * progress)) if schedule == "cosine" else 1.0
+
+
+def _counts(row: Row) -> bool:
+    """False for rows that can neither move the policy nor count in a metric of the loss."""
+    weights = [row.streams[name] for name in ("rl", "ce", "ref_kl") if name in row.streams]
+    return bool(row.side) or any(bool((w != 0).any()) for w in weights)
+
+
+def _accumulate(sums: Sums, new: Sums) -> None:
+    for name, (value, count) in new.items():
+        if name not in sums:
+            sums[name] = (value, count)
+        elif name.endswith("/max"):
+            sums[name] = (torch.maximum(sums[name][0], value), count)
+        else:
+            sums[name] = (sums[name][0] + value, sums[name][1] + count)
+
+
+def _read(sums: Sums) -> dict[str, float]:
+    return {
+        name: float(value) if name.endswith("/max") else float(value) / max(1.0, float(count))
+        for name, (value, count) in sums.items()
+    }

@@ -1,0 +1,181 @@
+"""Models and tokenizers from a hub id, a local folder, or the embedded default."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from prefrl.errors import ModelError, did_you_mean
+from prefrl.model import embedded
+from prefrl.model.language import LanguageModel
+
+
+def load(
+    name: str,
+    *,
+    lora: int = 0,
+    top_layers: int = 0,
+    dtype: str = "auto",
+    device: str = "auto",
+    seed: int = 0,
+) -> LanguageModel:
+    """A causal language model ready to sample from and to train.
+
+    Args:
+        name: a hub id, a local folder (a model or a LoRA adapter), or `smollm2-135m`, the embedded default.
+        lora: rank of a new LoRA adapter on all linear layers; 0 trains the weights themselves.
+        top_layers: train only this many of the last decoder layers; 0 trains all of them.
+        dtype: `auto`, `float32` or `bfloat16`. `auto` is bfloat16 only where the hardware is fast at it.
+        device: `auto`, `cpu`, `cuda` or `mps`.
+        seed: of the LoRA initialisation.
+
+    Raises:
+        ModelError: the id is unknown and the hub out of reach, a file is damaged, or the options exclude each other.
+    """
+    from transformers import AutoModelForCausalLM
+
+    if lora and top_layers:
+        raise ModelError(f"lora={lora} and top_layers={top_layers} exclude each other; set one of them to 0.")
+    where = resolve(name)
+    place = pick_device(device)
+    model: Any = pretrained(AutoModelForCausalLM, where, name, dtype=pick_dtype(dtype, place))
+    tokenizer = load_tokenizer(name)
+    if lora and not is_adapter(where):
+        model = add_lora(model, lora, seed)
+    elif top_layers:
+        freeze_below(model, model.get_decoder(), top_layers)
+    return LanguageModel(model.to(place).eval(), tokenizer, name=name)
+
+
+def resolve(name: str) -> str:
+    """Folder or hub id to load from; converts the embedded model on first use."""
+    if name == embedded.NAME:
+        return str(embedded.embedded_folder())
+    path = Path(name).expanduser()
+    if path.is_dir():
+        if not any((path / file).exists() for file in ("config.json", "adapter_config.json")):
+            raise ModelError(
+                f"{path} holds no model: neither config.json nor adapter_config.json is there. "
+                "Name the folder a run wrote, such as runs/rl/checkpoints/final."
+            )
+        return str(path)
+    if path.is_absolute() or name.startswith((".", "~")) or path.suffix or name.count("/") > 1:
+        raise ModelError(f"The model folder {name} does not exist.{_near(path)}")
+    return name
+
+
+def _near(path: Path) -> str:
+    parent = path.parent
+    return did_you_mean(path.name, [p.name for p in parent.iterdir()]) if parent.is_dir() else ""
+
+
+def is_adapter(where: str) -> bool:
+    """True for a local folder that holds an adapter rather than whole weights."""
+    return (Path(where) / "adapter_config.json").exists()
+
+
+def pretrained(auto_class: Any, where: str, name: str, **options: Any) -> nn.Module:
+    """`auto_class.from_pretrained`, with errors a person can act on; adapters come back trainable on their base."""
+    try:
+        if is_adapter(where):
+            return _with_adapter(auto_class, where, **options)
+        model: nn.Module = auto_class.from_pretrained(where, **options)
+        return model
+    except ModelError:
+        raise
+    except Exception as error:  # every library below has exceptions of its own for one and the same cause
+        raise ModelError(_explain(error, where, name)) from error
+
+
+def _with_adapter(auto_class: Any, where: str, **options: Any) -> nn.Module:
+    from peft import PeftConfig, PeftModel
+
+    base = str(PeftConfig.from_pretrained(where).base_model_name_or_path)
+    model = pretrained(auto_class, resolve(base), base, **options)
+    adapted: nn.Module = PeftModel.from_pretrained(model, where, is_trainable=True)  # type: ignore[arg-type]
+    return adapted
+
+
+def load_tokenizer(name: str) -> Any:
+    """The tokenizer that belongs to a model; a missing padding token is left missing (nothing here needs one)."""
+    from transformers import AutoTokenizer
+
+    where = resolve(name)
+    if is_adapter(where) and not (Path(where) / "tokenizer_config.json").exists():
+        from peft import PeftConfig
+
+        where = resolve(str(PeftConfig.from_pretrained(where).base_model_name_or_path))
+    try:
+        return AutoTokenizer.from_pretrained(where)
+    except Exception as error:
+        raise ModelError(_explain(error, where, name)) from error
+
+
+def _explain(error: Exception, where: str, name: str) -> str:
+    first = str(error).strip().splitlines()[0] if str(error).strip() else ""
+    detail = f"{type(error).__name__}: {first[:200]}"
+    if Path(where).is_dir():
+        return f"The model in {where} cannot be read; a file is missing or damaged. ({detail})"
+    return (
+        f"Cannot load {name!r}: it is not a local folder, not cached, and the hub did not give it. Check the spelling "
+        f"and the connection, or use {embedded.NAME!r}, the embedded model that needs no network. ({detail})"
+    )
+
+
+def add_lora(
+    model: nn.Module, rank: int, seed: int, *, task: str = "CAUSAL_LM", keep: tuple[str, ...] = ()
+) -> nn.Module:
+    """LoRA (arXiv 2106.09685) of the given rank on all linear layers, alpha = 2 * rank, no dropout.
+
+    `keep` names modules that are trained and saved whole, such as a reward head.
+    """
+    from peft import LoraConfig, get_peft_model
+
+    torch.manual_seed(seed)
+    config = LoraConfig(
+        r=rank,
+        lora_alpha=2 * rank,
+        lora_dropout=0.0,
+        target_modules="all-linear",
+        task_type=task,
+        modules_to_save=list(keep) or None,
+    )
+    adapted: nn.Module = get_peft_model(model, config)  # type: ignore[arg-type]
+    return adapted
+
+
+def freeze_below(model: nn.Module, decoder: nn.Module, top_layers: int) -> None:
+    """Leave only the last `top_layers` layers of `decoder`, a part of `model`, trainable."""
+    layers = getattr(decoder, "layers", None)
+    if layers is None or not 0 < top_layers <= len(layers):
+        count = "no decoder layers that could be told apart" if layers is None else f"{len(layers)} layers"
+        raise ModelError(f"top_layers is {top_layers}, but the model has {count}. Use 0, or lora instead.")
+    model.requires_grad_(False)
+    for layer in layers[-top_layers:]:
+        layer.requires_grad_(True)
+
+
+def pick_device(device: str) -> torch.device:
+    """The device asked for; `auto` takes CUDA, then Apple's MPS, then the CPU."""
+    if device != "auto":
+        return torch.device(device)
+    if torch.cuda.is_available():
+        return torch.device("cuda", int(os.environ.get("LOCAL_RANK", "0")))
+    return torch.device("mps" if torch.backends.mps.is_available() else "cpu")
+
+
+def pick_dtype(dtype: str, device: torch.device) -> torch.dtype:
+    """The dtype asked for; `auto` is bfloat16 on GPUs that support it and float32 everywhere else.
+
+    bfloat16 matrix products on CPUs without the instructions for it run tens of times slower than float32.
+    """
+    if dtype == "auto":
+        return torch.bfloat16 if device.type == "cuda" and torch.cuda.is_bf16_supported() else torch.float32
+    known = {"float32": torch.float32, "bfloat16": torch.bfloat16}
+    if dtype not in known:
+        raise ModelError(f"dtype is {dtype!r}; valid: auto, {', '.join(known)}.{did_you_mean(dtype, known)}")
+    return known[dtype]

@@ -1,0 +1,1 @@
+"""The one common policy optimizer: scored rollouts -> credit -> weight streams -> loss -> update."""
