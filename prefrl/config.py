@@ -276,6 +276,8 @@ class QuickstartConfig(RunConfig):
         prompts: training prompts that are answered to make pairs.
         answers: answers a prompt; they make answers / 2 pairs.
         max_new_tokens: most tokens of an answer.
+        temperature: of all sampling, in training and in evaluation.
+        top_layers: layers of the model that are trained; 0 trains all, more slowly.
         steps: policy-optimization steps.
         eval_prompts: held-out prompts that the policies are compared on.
     """
@@ -285,7 +287,9 @@ class QuickstartConfig(RunConfig):
     pairs: str = ""
     prompts: int = 240
     answers: int = 4
-    max_new_tokens: int = 40
+    max_new_tokens: int = 32
+    temperature: float = 0.7
+    top_layers: int = 10
     steps: int = 16
     eval_prompts: int = 80
 

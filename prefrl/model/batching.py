@@ -29,9 +29,27 @@ def pack(rows: Sequence[Row], token_budget: int) -> list[list[Row]]:
 
 
 def positions(rows: Sequence[Row]) -> int:
-    """Token positions computed for a micro-batch: distinct prompts once, completions once each, both padded."""
+    """Token positions computed for a micro-batch: distinct prompts once, distinct completions once each, padded."""
     prompts = {row.prompt_ids for row in rows}
-    return len(prompts) * max(len(p) for p in prompts) + len(rows) * _longest(rows)
+    distinct = {(row.prompt_ids, row.completion_ids) for row in rows}
+    return len(prompts) * max(len(p) for p in prompts) + len(distinct) * _longest(rows)
+
+
+def distinct_rows(rows: Sequence[Row]) -> tuple[list[Row], list[int]]:
+    """Rows without repeats, and for every row the place of its equal among them.
+
+    A completion that stands in several pairs of its prompt is computed once for all of them.
+    """
+    places: dict[tuple[tuple[int, ...], ...], int] = {}
+    kept: list[Row] = []
+    index = []
+    for row in rows:
+        key = (row.prompt_ids, row.completion_ids, row.mask)
+        if row.observations is not None or key not in places:
+            places[key] = len(kept)
+            kept.append(row)
+        index.append(places[key])
+    return kept, index
 
 
 def _longest(rows: Sequence[Row]) -> int:

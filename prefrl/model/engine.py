@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from prefrl.config import ModelConfig, SamplingConfig, Schedule
 from prefrl.errors import PrefrlError, RunError
-from prefrl.model.batching import pack
+from prefrl.model.batching import distinct_rows, pack
 from prefrl.rollout.sampler import Sampler
 from prefrl.types import Batch, Objective, Prompt, Rollout, Row, Sums
 
@@ -72,7 +72,7 @@ class Engine:
         self._trained = [p for p in actor.module.parameters() if p.requires_grad]
         if not self._trained:
             raise PrefrlError("The policy has no trainable parameter; load it with lora, top_layers or neither.")
-        self._reference = [p.detach().clone() for p in self._trained] if reference else None
+        self._reference = self.snapshot() if reference else None
         self._optimizer = torch.optim.AdamW(self._trained, lr=optim.lr, weight_decay=optim.weight_decay)
         self._schedule = torch.optim.lr_scheduler.LambdaLR(
             self._optimizer, lambda step: schedule_factor(step, total_steps, optim.warmup, optim.schedule)
@@ -96,14 +96,13 @@ class Engine:
     @torch.no_grad()
     def logps(self, rows: Sequence[Row], who: Literal["policy", "reference"] = "policy") -> list[Tensor]:
         """Log-probs (n,) of every row's tokens without gradient, in the order given; 0 where the mask is False."""
-        place = {id(row): i for i, row in enumerate(rows)}
-        result = [torch.zeros(len(row.mask)) for row in rows]
+        result = {id(row): torch.zeros(len(row.mask)) for row in rows}
         with self._weights(who):
             for micro in pack(rows, self.optim.token_budget):
-                flat = self.actor.token_outputs(micro, self._temperature).float().cpu()
+                flat = self._outputs(micro).float().cpu()
                 for row, part in zip(micro, flat.split([sum(r.mask) for r in micro]), strict=True):
-                    result[place[id(row)]][torch.tensor(row.mask)] = part
-        return result
+                    result[id(row)][torch.tensor(row.mask)] = part
+        return [result[id(row)] for row in rows]
 
     def step(self, rows: Sequence[Row], objective: Objective) -> dict[str, float]:
         """One update on the sum of `objective` over all rows. Rows whose weights are all 0 are not computed.
@@ -132,6 +131,20 @@ class Engine:
         self.publish()
         return {"loss": float(loss_sum), "grad_norm": norm, "lr": lr, **_read(sums)}
 
+    def snapshot(self) -> list[Tensor]:
+        """A copy of the trained weights."""
+        return [p.detach().clone() for p in self._trained]
+
+    @torch.no_grad()
+    def restore(self, weights: Sequence[Tensor]) -> None:
+        """Put weights of `snapshot` back."""
+        for parameter, saved in zip(self._trained, weights, strict=True):
+            parameter.copy_(saved)
+
+    def reset(self) -> None:
+        """Put the reference weights back: the actor is again what it was when the engine was made."""
+        self.restore(self._kept_reference())
+
     def publish(self) -> int:
         """Make the new weights those that sample; in one process they already are. The new version."""
         self.version += 1
@@ -149,8 +162,13 @@ class Engine:
         if self.accelerator.is_main_process:
             self.actor.save(folder)
 
+    def _kept_reference(self) -> list[Tensor]:
+        if self._reference is None:
+            raise PrefrlError("This engine keeps no reference; make it with reference=True.")
+        return self._reference
+
     def _batch(self, micro: Sequence[Row]) -> Batch:
-        outputs = self.actor.token_outputs(micro, self._temperature)
+        outputs = self._outputs(micro)
         device = outputs.device
         masks = [torch.tensor(row.mask) for row in micro]
         counts = torch.tensor([int(mask.sum()) for mask in masks])
@@ -173,6 +191,15 @@ class Engine:
             weight=column("weight"),
         )
 
+    def _outputs(self, micro: Sequence[Row]) -> Tensor:
+        """The actor's outputs for all rows, equal rows computed once."""
+        distinct, index = distinct_rows(micro)
+        outputs = self.actor.token_outputs(distinct, self._temperature)
+        if len(distinct) == len(micro):
+            return outputs
+        parts = outputs.split([sum(row.mask) for row in distinct])
+        return torch.cat([parts[i] for i in index])
+
     def _reduce_and_clip(self) -> float:
         if self.accelerator.num_processes > 1:
             for parameter in self._trained:
@@ -187,11 +214,10 @@ class Engine:
         if who == "policy":
             yield
             return
-        if self._reference is None:
-            raise PrefrlError("This engine keeps no reference; make it with reference=True.")
+        reference = self._kept_reference()
         live = [p.data for p in self._trained]
         try:
-            for parameter, start in zip(self._trained, self._reference, strict=True):
+            for parameter, start in zip(self._trained, reference, strict=True):
                 parameter.data = start
             yield
         finally:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -41,6 +44,11 @@ def load(
     if lora and top_layers:
         raise ModelError(f"lora={lora} and top_layers={top_layers} exclude each other; set one of them to 0.")
     where = resolve(name)
+    if top_layers and is_adapter(where):
+        raise ModelError(
+            f"{name} is a LoRA adapter, and only the adapter would be saved: top_layers={top_layers} cannot train the "
+            "layers below it. Set top_layers to 0 to train the adapter on."
+        )
     place = pick_device(device)
     model: Any = pretrained(AutoModelForCausalLM, where, name, dtype=pick_dtype(dtype, place))
     tokenizer = load_tokenizer(name)
@@ -94,10 +102,22 @@ def pretrained(auto_class: Any, where: str, name: str, **options: Any) -> nn.Mod
 def _with_adapter(auto_class: Any, where: str, **options: Any) -> nn.Module:
     from peft import PeftConfig, PeftModel
 
-    base = str(PeftConfig.from_pretrained(where).base_model_name_or_path)
-    model = pretrained(auto_class, resolve(base), base, **options)
-    adapted: nn.Module = PeftModel.from_pretrained(model, where, is_trainable=True)  # type: ignore[arg-type]
+    config = PeftConfig.from_pretrained(where)
+    base = str(config.base_model_name_or_path)
+    model: Any = pretrained(auto_class, resolve(base), base, **options)
+    if config.task_type == "CAUSAL_LM" and not hasattr(model, "prepare_inputs_for_generation"):
+        config.task_type = None  # a policy's adapter under another head: peft would look for what only policies have
+    with _quiet_peft():
+        adapted: nn.Module = PeftModel.from_pretrained(model, where, is_trainable=True, config=config)
     return adapted
+
+
+@contextlib.contextmanager
+def _quiet_peft() -> Iterator[None]:
+    """Silence a notice about an attribute that peft reads under its old name; nobody here can act on it."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing", category=FutureWarning)
+        yield
 
 
 def load_tokenizer(name: str) -> Any:
@@ -144,7 +164,8 @@ def add_lora(
         task_type=task,
         modules_to_save=list(keep) or None,
     )
-    adapted: nn.Module = get_peft_model(model, config)  # type: ignore[arg-type]
+    with _quiet_peft():
+        adapted: nn.Module = get_peft_model(model, config)
     return adapted
 
 

@@ -19,12 +19,13 @@ CHUNK = 256  # tokens a chunk: 256 x 49,152 float32 logits are 50 MB
 class _TokenLogps(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, hidden: Tensor, weight: Tensor, targets: Tensor, temperature: float) -> Tensor:
-        logps = torch.empty(len(hidden), dtype=torch.float32, device=hidden.device)
+        dtype = _at_least_float32(hidden)
+        logps = torch.empty(len(hidden), dtype=dtype, device=hidden.device)
         need_hidden = ctx.needs_input_grad[0]
         slope = torch.empty_like(hidden) if need_hidden else None
         for start in range(0, len(hidden), CHUNK):
             part = slice(start, start + CHUNK)
-            logits = (hidden[part] @ weight.T).float().div_(temperature)
+            logits = (hidden[part] @ weight.T).to(dtype).div_(temperature)
             normaliser = logits.logsumexp(-1)
             logps[part] = logits.gather(-1, targets[part, None]).squeeze(-1) - normaliser
             if slope is not None:
@@ -41,10 +42,11 @@ class _TokenLogps(torch.autograd.Function):
         grad_hidden = None if slope is None else slope * grad[:, None].to(slope.dtype)
         grad_weight = None
         if hidden is not None:
+            dtype = _at_least_float32(hidden)
             grad_weight = torch.zeros_like(weight)
             for start in range(0, len(hidden), CHUNK):
                 part = slice(start, start + CHUNK)
-                logits = (hidden[part] @ weight.T).float().div_(ctx.temperature)
+                logits = (hidden[part] @ weight.T).to(dtype).div_(ctx.temperature)
                 outer = logits.softmax(-1).neg_()
                 outer.scatter_add_(-1, targets[part, None], torch.ones_like(grad[part, None], dtype=outer.dtype))
                 outer *= grad[part, None] / ctx.temperature
@@ -63,7 +65,7 @@ def token_logps(hidden: Tensor, head: nn.Module, targets: Tensor, *, temperature
         temperature: the sampling temperature; must be positive.
 
     Returns:
-        (N,) float32 log-probs over the full vocabulary.
+        (N,) log-probs over the full vocabulary, in float32 (float64 for float64 states).
     """
     assert hidden.ndim == 2 and targets.shape == hidden.shape[:1], "hidden (N, H), targets (N,)"
     if temperature <= 0:
@@ -75,8 +77,10 @@ def token_logps(hidden: Tensor, head: nn.Module, targets: Tensor, *, temperature
 
 
 def _generic(hidden: Tensor, head: nn.Module, targets: Tensor, temperature: float) -> Tensor:
+    dtype = _at_least_float32(hidden)
+
     def chunk(states: Tensor, wanted: Tensor) -> Tensor:
-        logps = (head(states).float() / temperature).log_softmax(-1)
+        logps = (head(states).to(dtype) / temperature).log_softmax(-1)
         return logps.gather(-1, wanted[:, None]).squeeze(-1)
 
     parts = [
@@ -85,4 +89,8 @@ def _generic(hidden: Tensor, head: nn.Module, targets: Tensor, temperature: floa
         )
         for start in range(0, len(hidden), CHUNK)
     ]
-    return torch.cat(parts) if parts else hidden.new_zeros(0, dtype=torch.float32)
+    return torch.cat(parts) if parts else hidden.new_zeros(0, dtype=dtype)
+
+
+def _at_least_float32(states: Tensor) -> torch.dtype:
+    return torch.promote_types(states.dtype, torch.float32)

@@ -130,7 +130,7 @@ _TABLE = (
         credit=CreditSpec(baseline="leave_one_out"),
         ratio="sequence",
         clip=ClipSpec(kind="ppo"),
-        reduction="sequence_sum",
+        reduction="sequence_mean",  # every token carries the whole row's ratio: a sum would count a row once a token
         kl=KLSpec(coef=0.05, estimator="k1", place="reward"),
     ),
     Algorithm(

@@ -1,4 +1,4 @@
-"""The loss of a micro-batch: up to three weighted token streams and a pair loss, always a plain sum."""
+"""The loss of a micro-batch: weighted token streams, pairs of log-probs or pairs of scores; always a plain sum."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from prefrl.policy.losses import (
     row_sums,
     surrogate,
 )
-from prefrl.policy.preference import dpo, split_sides
+from prefrl.policy.preference import bradley_terry, dpo, split_sides
 from prefrl.types import Batch, Objective, Sums
 
 
@@ -46,7 +46,7 @@ def stream_objective(batch: Batch, algorithm: Algorithm) -> tuple[Tensor, Sums]:
 
 
 def pair_objective(batch: Batch, spec: PairSpec) -> tuple[Tensor, Sums]:
-    """Weighted sum of the pair loss; metrics are implicit accuracy, margin and both absolute log-probs."""
+    """Weighted sum of the pair loss over pairs, and its metrics."""
     logps = row_sums(batch.logps, batch.row, batch.rows)
     ref = row_sums(batch.streams["ref_logps"], batch.row, batch.rows)
     chosen, rejected = split_sides(logps, batch.side, batch.atom)
@@ -55,15 +55,29 @@ def pair_objective(batch: Batch, spec: PairSpec) -> tuple[Tensor, Sums]:
     weight, _ = split_sides(batch.weight, batch.side, batch.atom)
     margin = gain_chosen - gain_rejected
     loss = (weight * dpo(margin, label, spec.beta, spec.loss)).sum()
+    return loss, pair_sums(margin.detach(), chosen.detach(), rejected.detach(), spec.beta)
+
+
+def pair_sums(margin: Tensor, chosen: Tensor, rejected: Tensor, beta: float) -> Sums:
+    """Implicit accuracy, margin and both absolute log-probs of pairs (P,), as sums and counts."""
     count = margin.new_tensor(float(len(margin)))
-    with torch.no_grad():
-        metrics: Sums = {
-            "accuracy": ((margin > 0).float().sum(), count),
-            "margin": (spec.beta * margin.sum(), count),
-            "chosen_logp": (chosen.sum(), count),
-            "rejected_logp": (rejected.sum(), count),
-        }
-    return loss, metrics
+    return {
+        "accuracy": ((margin > 0).float().sum(), count),
+        "margin": (beta * margin.sum(), count),
+        "chosen_logp": (chosen.sum(), count),
+        "rejected_logp": (rejected.sum(), count),
+    }
+
+
+def reward_objective(batch: Batch, center: float) -> tuple[Tensor, Sums]:
+    """Weighted Bradley-Terry loss over pairs of scores, plus `center * (chosen + rejected)^2`."""
+    chosen, rejected = split_sides(batch.outputs, batch.side, batch.atom)
+    label, _ = split_sides(batch.label, batch.side, batch.atom)
+    margin, _ = split_sides(batch.margin, batch.side, batch.atom)
+    weight, _ = split_sides(batch.weight, batch.side, batch.atom)
+    losses = bradley_terry(chosen, rejected, label, margin) + center * (chosen + rejected) ** 2
+    gap, count = (chosen - rejected).detach(), chosen.new_tensor(float(len(chosen)))
+    return (weight * losses).sum(), {"accuracy": ((gap > 0).float().sum(), count), "margin": (gap.sum(), count)}
 
 
 def supervised_objective(batch: Batch) -> tuple[Tensor, Sums]:

@@ -107,21 +107,6 @@ class PolicyOptimizer:
             metrics |= self.policy.step(rows, objective)
         return metrics
 
-    def learn_pairs(self, rows: Sequence[Row], spec: PairSpec) -> dict[str, float]:
-        """One update on given pairs: rows with side +1 / -1 and `ref_logps`, weights summing to 1."""
-        if not rows:
-            raise DataError("No pairs to learn from; expected at least one chosen and one rejected completion.")
-        return dict(self.policy.step(rows, lambda batch: pair_objective(batch, spec)))
-
-    def learn_completions(self, rows: Sequence[Row]) -> dict[str, float]:
-        """One supervised update: mean negative log-likelihood over all scored tokens of the rows."""
-        count = self.policy.total(torch.tensor([float(sum(sum(r.mask) for r in rows))]))
-        if not float(count):
-            raise DataError("No completion tokens to learn from; every completion is empty.")
-        for row in rows:
-            row.streams["ce"] = torch.full((len(row.mask),), 1.0 / float(count))
-        return dict(self.policy.step(rows, supervised_objective))
-
     def _rows(self, scored: list[Scored]) -> list[Row]:
         if self.algorithm.pairs is not None:
             return paired_rows(scored, self.algorithm.pairs.label_smoothing, self.policy.total)
@@ -139,6 +124,23 @@ class PolicyOptimizer:
         ]
         logps = self.policy.logps(rows, "reference")
         return [replace(s, ref_logps=ref) for s, ref in zip(scored, logps, strict=True)]
+
+
+def learn_pairs(policy: Policy, rows: Sequence[Row], spec: PairSpec) -> dict[str, float]:
+    """One update on given pairs: rows with side +1 / -1 and `ref_logps`, the pairs' weights summing to 1."""
+    if not rows:
+        raise DataError("No pairs to learn from; expected at least one chosen and one rejected completion.")
+    return dict(policy.step(rows, lambda batch: pair_objective(batch, spec)))
+
+
+def learn_completions(policy: Policy, rows: Sequence[Row]) -> dict[str, float]:
+    """One supervised update: mean negative log-likelihood over all scored tokens of the rows."""
+    count = float(policy.total(torch.tensor([float(sum(sum(r.mask) for r in rows))])))
+    if not count:
+        raise DataError("No completion tokens to learn from; every completion is empty.")
+    for row in rows:
+        row.streams["ce"] = torch.full((len(row.mask),), 1.0 / count)
+    return dict(policy.step(rows, supervised_objective))
 
 
 def _refuse_nonfinite(scored: Sequence[Scored]) -> None:

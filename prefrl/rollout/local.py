@@ -7,6 +7,7 @@ random numbers, so what it says does not depend on which rows it is batched with
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from itertools import groupby
 from typing import Any, NamedTuple
 
 import torch
@@ -72,11 +73,17 @@ class _PreallocatedLayer(DynamicLayer):
 
 
 class _Decoding:
-    """The state of one batch while it is decoded."""
+    """The state of one batch while it is decoded.
+
+    Plain keys and values go into preallocated buffers, and prompts may be ragged. Any other cache (sliding
+    windows, state-space layers) is the model's own and has no room for padding: its prompts are equally long.
+    """
 
     def __init__(self, decoder: nn.Module, prompts: list[tuple[int, ...]], source: Tensor, capacity: int) -> None:
         """Prefill each distinct prompt up to its last token, and repeat it for every row in `source`."""
         self.decoder = decoder
+        self.plain = cache_is_shareable(decoder)
+        assert self.plain or len({len(p) for p in prompts}) == 1, "only plain caches take ragged prompts"
         device = source.device
         self.tokens = torch.tensor([prompts[i][-1] for i in source.tolist()], device=device)
         heads = [p[:-1] for p in prompts]
@@ -90,6 +97,10 @@ class _Decoding:
             lengths = torch.tensor([len(h) for h in heads], device=device)
             mask = mask * (lengths > 0)[:, None]
             self.mask[:, :width] = mask[source]
+            if not self.plain:
+                filled.reorder_cache(source)  # type: ignore[arg-type]
+                self.cache = filled
+                return
             self.cache.layers = [
                 _PreallocatedLayer(layer.keys[source], layer.values[source], width + capacity)
                 for layer in filled.layers
@@ -101,7 +112,7 @@ class _Decoding:
         self.column += 1
         hidden: Tensor = self.decoder(
             input_ids=self.tokens[:, None],
-            attention_mask=self.mask[:, : self.column],
+            attention_mask=self.mask[:, : self.column] if self.plain else None,
             position_ids=self.position[:, None],
             cache=self.cache,
             use_cache=True,
@@ -116,7 +127,7 @@ class _Decoding:
             if isinstance(layer, _PreallocatedLayer):
                 layer.keep(rows)
             else:
-                layer.batch_select_indices(rows)
+                layer.reorder_cache(rows)  # type: ignore[arg-type]
 
 
 @torch.no_grad()
@@ -132,18 +143,20 @@ def draw(
 ) -> list[Drawn]:
     """Draw one completion per request, in the order of the requests."""
     results: list[Drawn | None] = [None] * len(requests)
-    for indices in _batches(requests, batch_rows):
+    for indices in _batches(requests, batch_rows, ragged=cache_is_shareable(decoder)):
         batch = [requests[i] for i in indices]
         for i, drawn in zip(indices, _draw_batch(decoder, head, batch, params, eos, decode), strict=True):
             results[i] = drawn
     return [drawn for drawn in results if drawn is not None]
 
 
-def _batches(requests: Sequence[Request], batch_rows: int) -> Iterator[list[int]]:
-    """Rows sorted by prompt, so that equal prompts share a prefill and lengths in a batch are alike."""
+def _batches(requests: Sequence[Request], batch_rows: int, *, ragged: bool) -> Iterator[list[int]]:
+    """Rows sorted by prompt, so that equal prompts share a prefill and lengths in a batch are alike (or equal)."""
     order = sorted(range(len(requests)), key=lambda i: (len(requests[i].prompt_ids), requests[i].prompt_ids))
-    for start in range(0, len(order), batch_rows):
-        yield order[start : start + batch_rows]
+    for _, run in groupby(order, key=lambda i: 0 if ragged else len(requests[i].prompt_ids)):
+        alike = list(run)
+        for start in range(0, len(alike), batch_rows):
+            yield alike[start : start + batch_rows]
 
 
 def _draw_batch(
@@ -155,10 +168,9 @@ def _draw_batch(
     decode: Callable[[list[int]], str],
 ) -> list[Drawn]:
     device = next(decoder.parameters()).device
-    share = cache_is_shareable(decoder)
-    prompts = list(dict.fromkeys(r.prompt_ids for r in requests)) if share else [r.prompt_ids for r in requests]
+    prompts = list(dict.fromkeys(r.prompt_ids for r in requests))
     where = {prompt: i for i, prompt in enumerate(prompts)}
-    source = torch.tensor([where[r.prompt_ids] for r in requests] if share else range(len(requests)), device=device)
+    source = torch.tensor([where[r.prompt_ids] for r in requests], device=device)
     state = _Decoding(decoder, prompts, source, params.max_new_tokens)
     uniforms = torch.stack([r.uniforms for r in requests]).to(device)
     eos_ids = torch.tensor(list(eos), device=device)

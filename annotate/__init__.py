@@ -1,0 +1,1 @@
+"""The labelling app: people as a reward source."""

@@ -1,0 +1,260 @@
+"""TRL's dataset conventions, read as they are: standard (text) and conversational (lists of messages).
+
+    to_prompts      prompt
+    to_pairs        prompt, chosen, rejected            or chosen, rejected with the prompt implied
+    to_completions  prompt, completion                  or messages, or text
+    to_unpaired     prompt, completion, label
+
+A conversational prompt may also go with completions that are plain texts. Columns without a meaning of
+their own stay in `Prompt.columns`. Rows that cannot be used are dropped and counted (`Read.dropped`);
+above `max_bad_fraction` they are an error.
+"""
+
+from __future__ import annotations
+
+import difflib
+import hashlib
+import json
+import math
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from prefrl.data.implicit import split_conversations, split_texts
+from prefrl.data.reading import Problem, Read, collect
+from prefrl.data.tables import Table
+from prefrl.errors import DataError
+from prefrl.types import Completion, Message, Pair, Prompt
+
+MAX_BAD_FRACTION = 0.05
+
+_SYNONYMS = {
+    "prompt": ("question", "instruction", "query", "input", "problem"),
+    "completion": ("response", "output", "answer", "solution"),
+    "chosen": ("preferred", "winner", "accepted"),
+    "rejected": ("dispreferred", "loser", "refused"),
+}
+_FLAGS = {"true": True, "false": False, "1": True, "0": False, "1.0": True, "0.0": False}
+
+
+def to_prompts(table: Table, *, max_bad_fraction: float = MAX_BAD_FRACTION) -> Read[Prompt]:
+    """Prompts, with every other column kept for the rewards.
+
+    Raises:
+        DataError: `prompt` is missing, or too many rows are bad.
+    """
+    _layout(table, "A prompt dataset", [("prompt",)])
+
+    def convert(row: dict[str, Any]) -> Prompt:
+        return _prompt(row, row.get("prompt"), _others(table, {"prompt"}))
+
+    return collect(table, convert, max_bad_fraction)
+
+
+def to_pairs(table: Table, *, max_bad_fraction: float = MAX_BAD_FRACTION) -> Read[Pair]:
+    """Preference pairs; the optional columns `label`, `margin` and `weight` must be filled where they exist.
+
+    Raises:
+        DataError: `chosen` or `rejected` is missing, or too many rows are bad.
+    """
+    _layout(table, "A preference dataset", [("prompt", "chosen", "rejected"), ("chosen", "rejected")])
+    others = _others(table, {"prompt", "chosen", "rejected", "label", "margin", "weight"})
+    return collect(table, partial(_pair, columns=table.columns, others=others), max_bad_fraction)
+
+
+def to_completions(
+    table: Table, *, max_bad_fraction: float = MAX_BAD_FRACTION
+) -> Read[tuple[Prompt, Completion]]:
+    """Demonstrations: a prompt and the completion to imitate.
+
+    Of `messages` the last one, from the assistant, is the completion; a `text` completes the empty text.
+
+    Raises:
+        DataError: no layout fits the columns, or too many rows are bad.
+    """
+    layouts = [("prompt", "completion"), ("messages",), ("text",)]
+    used = _layout(table, "A demonstration dataset", layouts)
+    convert = {"prompt": _demonstration, "messages": _from_messages, "text": _from_text}[used[0]]
+    return collect(table, partial(convert, others=_others(table, set(used))), max_bad_fraction)
+
+
+def to_unpaired(
+    table: Table, *, max_bad_fraction: float = MAX_BAD_FRACTION
+) -> Read[tuple[Prompt, Completion, bool]]:
+    """Completions judged good (True) or bad (False) one by one.
+
+    Raises:
+        DataError: a column is missing, or too many rows are bad.
+    """
+    used = _layout(table, "An unpaired preference dataset", [("prompt", "completion", "label")])
+    others = _others(table, set(used))
+
+    def convert(row: dict[str, Any]) -> tuple[Prompt, Completion, bool]:
+        return *_demonstration(row, others), _flag(row.get("label"))
+
+    return collect(table, convert, max_bad_fraction)
+
+
+def content_hash(content: str | Sequence[Message]) -> str:
+    """12 hexadecimal digits of SHA-256 that depend on the content of a prompt and on nothing else."""
+    canonical = json.dumps(content, sort_keys=True, ensure_ascii=False, default=str)
+    return hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()[:12]
+
+
+def _pair(row: dict[str, Any], columns: Collection[str], others: Sequence[str]) -> Pair:
+    chosen, rejected, source = row.get("chosen"), row.get("rejected"), row.get("prompt")
+    if chosen is not None and chosen == rejected:
+        raise Problem("chosen equals rejected")
+    if _implies_prompt(source, chosen, rejected, explicit="prompt" in columns):
+        source, chosen, rejected = _split(chosen, rejected)
+        prompt = _prompt(row, source, others, may_be_empty=True)
+    else:
+        prompt = _prompt(row, source, others)
+    sides = _completion(prompt, chosen), _completion(prompt, rejected)
+    if sides[0].text == sides[1].text:
+        raise Problem("chosen equals rejected")
+    return Pair(
+        prompt=prompt,
+        chosen=sides[0],
+        rejected=sides[1],
+        label=_number(row.get("label"), "label", 0.0, 1.0) if "label" in columns else 1.0,
+        margin=_number(row.get("margin"), "margin") if "margin" in columns else 0.0,
+        weight=_number(row.get("weight"), "weight", 0.0) if "weight" in columns else 1.0,
+    )
+
+
+def _implies_prompt(prompt: Any, chosen: Any, rejected: Any, *, explicit: bool) -> bool:
+    """True without a prompt column, and where the prompt is a text but both sides are whole conversations."""
+    whole = all(isinstance(side, list | tuple) and len(side) > 1 for side in (chosen, rejected))
+    return not explicit or (isinstance(prompt, str) and whole)
+
+
+def _split(chosen: Any, rejected: Any) -> tuple[Any, Any, Any]:
+    if not chosen or not rejected:
+        raise Problem("empty completion")
+    if isinstance(chosen, str) and isinstance(rejected, str):
+        return split_texts(chosen, rejected)
+    left, right = _messages(chosen, "completion"), _messages(rejected, "completion")
+    return split_conversations(left, right), left[-1:], right[-1:]
+
+
+def _demonstration(row: dict[str, Any], others: Sequence[str]) -> tuple[Prompt, Completion]:
+    prompt = _prompt(row, row.get("prompt"), others)
+    return prompt, _completion(prompt, row.get("completion"))
+
+
+def _from_messages(row: dict[str, Any], others: Sequence[str]) -> tuple[Prompt, Completion]:
+    messages = _messages(row.get("messages"), "conversation")
+    if messages[-1]["role"] != "assistant":
+        raise Problem("messages do not end with an assistant message")
+    prompt = _prompt(row, messages[:-1], others)
+    return prompt, _completion(prompt, messages[-1:])
+
+
+def _from_text(row: dict[str, Any], others: Sequence[str]) -> tuple[Prompt, Completion]:
+    prompt = _prompt(row, "", others, may_be_empty=True)
+    return prompt, _completion(prompt, row.get("text"))
+
+
+def _prompt(
+    row: Mapping[str, Any], value: Any, others: Sequence[str], *, may_be_empty: bool = False
+) -> Prompt:
+    content: str | tuple[Message, ...]
+    if isinstance(value, str):
+        if not value.strip() and not may_be_empty:
+            raise Problem("empty prompt")
+        content = value
+    else:
+        content = _messages(value, "prompt")
+        if content[-1]["role"] == "system":
+            raise Problem("prompt ends with a system message")
+    given = row.get("id")
+    return Prompt(
+        id=content_hash(content) if given in (None, "") else str(given),
+        text=content if isinstance(content, str) else None,
+        messages=None if isinstance(content, str) else content,
+        columns={name: row.get(name) for name in others},
+    )
+
+
+def _messages(value: Any, what: str) -> tuple[Message, ...]:
+    """Checked messages. Keys without a value, which tables add to fill their columns, are left out."""
+    if value is None or (isinstance(value, list | tuple) and not value):
+        raise Problem(f"empty {what}")
+    if not isinstance(value, list | tuple):
+        raise Problem(f"{what} is neither text nor messages")
+    for message in value:
+        if not isinstance(message, Mapping) or not isinstance(message.get("role"), str):
+            raise Problem(f"{what} has a message without role and content")
+        if not isinstance(message.get("content"), str) and not message.get("tool_calls"):
+            raise Problem(f"{what} has a message whose content is not text")
+    return tuple({k: v for k, v in message.items() if v is not None or k == "content"} for message in value)
+
+
+def _completion(prompt: Prompt, value: Any) -> Completion:
+    if not isinstance(value, str):
+        value = _last_words(_messages(value, "completion"))
+        if prompt.messages is None:
+            raise Problem("prompt is text but the completion is messages")
+    if not value.strip():
+        raise Problem("empty completion")
+    return Completion(text=value)
+
+
+def _last_words(messages: Sequence[Message]) -> str:
+    if len(messages) > 1:
+        raise Problem("completion is more than one message")
+    if messages[0]["role"] != "assistant":
+        raise Problem("completion is not from the assistant")
+    if messages[0].get("tool_calls"):
+        raise Problem("completion calls a tool")
+    return str(messages[0]["content"])
+
+
+def _number(value: Any, name: str, low: float = -math.inf, high: float = math.inf) -> float:
+    try:
+        number = float(value)
+    except (TypeError, ValueError):
+        number = math.nan
+    if not math.isfinite(number):
+        raise Problem(f"{name} is not a finite number")
+    if not low <= number <= high:
+        bounds = f"between {low:g} and {high:g}" if high < math.inf else f"at least {low:g}"
+        raise Problem(f"{name} is not {bounds}")
+    return number
+
+
+def _flag(value: Any) -> bool:
+    flag = _FLAGS.get(str(value).strip().lower())
+    if flag is None:
+        raise Problem("label is not true or false")
+    return flag
+
+
+def _others(table: Table, used: set[str]) -> tuple[str, ...]:
+    return tuple(name for name in table.columns if name not in used)
+
+
+def _layout(table: Table, kind: str, layouts: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    """The first layout whose columns are all there."""
+    for layout in layouts:
+        if set(layout) <= set(table.columns):
+            return layout
+    nearest = min(layouts, key=lambda layout: len(set(layout) - set(table.columns)) / len(layout))
+    missing = [name for name in nearest if name not in table.columns]
+    verb = "is" if len(missing) == 1 else "are"
+    hints = "".join(_renaming(name, table.columns) for name in missing)
+    raise DataError(
+        f"{table.origin} has the columns {', '.join(table.columns)}. {kind} has "
+        f"{'; or '.join(', '.join(layout) for layout in layouts)}. "
+        f"{' and '.join(map(repr, missing))} {verb} missing.{hints}"
+    )
+
+
+def _renaming(missing: str, columns: Sequence[str]) -> str:
+    """Which present column probably means the missing one."""
+    for word in (missing, *_SYNONYMS.get(missing, ())):
+        close = difflib.get_close_matches(word, columns, n=1, cutoff=0.75)
+        if close:
+            return f" Rename {close[0]!r} to {missing!r}?"
+    return ""

@@ -1,0 +1,1 @@
+"""What came out: run folders, statistics, reward quality, figures and reports."""

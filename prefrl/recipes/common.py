@@ -1,0 +1,208 @@
+"""What every recipe shares: the run folder, data as prompts and pairs, checked rewards, policy evaluation."""
+
+from __future__ import annotations
+
+import os
+import random
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+
+from prefrl.config import DataConfig, ModelConfig, RunConfig, SamplingConfig
+from prefrl.data.formats import to_pairs, to_prompts
+from prefrl.data.reading import Read, keep_within
+from prefrl.data.splits import split_by_prompt
+from prefrl.data.tables import Table, load_table
+from prefrl.errors import ConfigError
+from prefrl.evaluate.run_folder import RunFolder
+from prefrl.model.engine import Engine
+from prefrl.model.language import LanguageModel
+from prefrl.model.load import load
+from prefrl.parsing import to_dict
+from prefrl.policy.optimizer import rollout_metrics
+from prefrl.rewards.base import RewardSource, checked_scores
+from prefrl.types import Pair, Prompt, Rollout, Row, Score
+
+T = TypeVar("T")
+
+
+@contextmanager
+def start(config: RunConfig, kind: str) -> Iterator[RunFolder]:
+    """Open the run folder; threads and seeds are set, and an error is recorded in the folder before it rises."""
+    quiet()
+    torch.set_num_threads(config.threads or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1)
+    random.seed(config.seed)
+    torch.manual_seed(config.seed)
+    output = config.output or f"runs/{kind}"
+    with RunFolder.create(output, kind, to_dict(config), overwrite=config.overwrite) as folder:
+        yield folder
+
+
+def quiet() -> None:
+    """Silence the progress bars and notices of libraries below; errors still come through."""
+    from transformers.utils import logging
+
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+
+
+def load_policy(config: ModelConfig, seed: int) -> LanguageModel:
+    """The policy that a configuration describes."""
+    return load(
+        config.name,
+        lora=config.lora,
+        top_layers=config.top_layers,
+        dtype=config.dtype,
+        device=config.device,
+        seed=seed,
+    )
+
+
+def read_table(source: str, limit: int = 0) -> Table:
+    """A dataset by name; says which key to set when there is none."""
+    if not source:
+        raise ConfigError("data.train is empty; expected a file, a hub id or a task. Type: --data.train prompts.jsonl")
+    return load_table(source, limit=limit or None)
+
+
+def report_read(read: Read[T], what: str) -> list[T]:
+    """The items of a read; what was left out is printed."""
+    if read.dropped:
+        print(f"{what}: {read.summary()}")
+    return read.items
+
+
+def train_and_held_out(
+    data: DataConfig, convert: Callable[[Table], Read[T]], seed: int, what: str
+) -> tuple[list[T], list[T]]:
+    """Items of `data.train` and of `data.eval`, or a share of train split off by prompt."""
+    train = report_read(convert(read_table(data.train, data.limit)), f"{what} of {data.train}")
+    if data.eval:
+        return train, report_read(convert(read_table(data.eval)), f"{what} of {data.eval}")
+    if data.eval_fraction == 0.0:
+        return train, []
+    return split_by_prompt(train, data.eval_fraction, seed)
+
+
+def load_prompts(data: DataConfig, model: LanguageModel, seed: int) -> tuple[list[Prompt], list[Prompt]]:
+    """Training and held-out prompts; longer ones than `data.max_prompt_tokens` are counted, never cut."""
+
+    def convert(table: Table) -> Read[Prompt]:
+        return to_prompts(table, max_bad_fraction=data.max_dropped_fraction)
+
+    def fitting(prompts: list[Prompt]) -> list[Prompt]:
+        lengths = [len(model.encode(prompt)) for prompt in prompts]
+        read = keep_within(
+            prompts, lengths, data.max_prompt_tokens, "prompt", max_dropped_fraction=data.max_dropped_fraction
+        )
+        return report_read(read, "prompts")
+
+    train, held_out = train_and_held_out(data, convert, seed, "prompts")
+    return fitting(train), fitting(held_out) if held_out else []
+
+
+def load_pairs(data: DataConfig, seed: int) -> tuple[list[Pair], list[Pair]]:
+    """Training and held-out pairs."""
+    return train_and_held_out(
+        data, lambda table: to_pairs(table, max_bad_fraction=data.max_dropped_fraction), seed, "pairs"
+    )
+
+
+@dataclass
+class Checked:
+    """A reward source behind its checks: NaN, exceptions and hangs are counted, never a 0."""
+
+    source: RewardSource
+    max_error_fraction: float = 0.1
+
+    def score(self, rollouts: Sequence[Rollout]) -> list[Score]:
+        """One checked score per rollout."""
+        return checked_scores(self.source, rollouts, max_error_fraction=self.max_error_fraction)
+
+    def update(self, rollouts: Sequence[Rollout], scores: Sequence[Score]) -> Mapping[str, float]:
+        """Let a co-trained source learn from the rollouts; others do nothing."""
+        learn = getattr(self.source, "update", None)
+        return (learn(rollouts, scores) or {}) if learn is not None else {}
+
+
+def batches(items: Sequence[T], size: int, seed: int) -> Iterator[list[T]]:
+    """Endless batches over shuffled passes; every item comes once a pass, and every batch is full."""
+    rng = random.Random(seed)
+    queue: list[T] = []
+    while True:
+        while len(queue) < size:
+            queue += rng.sample(list(items), len(items))
+        yield queue[:size]
+        queue = queue[size:]
+
+
+@dataclass(frozen=True)
+class PolicyEvaluation:
+    """Completions of held-out prompts, their scores, and figures."""
+
+    rollouts: list[Rollout]
+    scores: list[Score]
+    metrics: dict[str, float]
+
+
+def evaluate_policy(
+    model: LanguageModel, prompts: Sequence[Prompt], reward: Checked, sampling: SamplingConfig, *, samples: int, seed: int
+) -> PolicyEvaluation:
+    """Sample and score completions of prompts that training never sees; the random numbers are the same every time."""
+    rollouts = model.sample(prompts, samples, sampling, seed=seed)
+    scores = reward.score(rollouts)
+    metrics = {k: v for k, v in rollout_metrics(rollouts, scores).items() if not k.startswith("groups/")}
+    return PolicyEvaluation(rollouts, scores, metrics | verifier_metrics(scores))
+
+
+def verifier_metrics(scores: Sequence[Score]) -> dict[str, float]:
+    """Accuracy, parse rate and accuracy given parsed, from the parts that verifiers leave; empty without them."""
+    parts = [score.parts for score in scores if score.ok]
+    names = {name.rpartition("/")[0] for p in parts for name in p if name.endswith("parsed")}
+    if len(names) != 1:
+        return {}
+    prefix = names.pop()
+    prefix = f"{prefix}/" if prefix else ""
+    parsed = [p[f"{prefix}parsed"] for p in parts]
+    correct = [p[f"{prefix}correct"] for p in parts]
+    metrics = {"accuracy": sum(correct) / len(correct), "parse_rate": sum(parsed) / len(parsed)}
+    return metrics | ({"accuracy_given_parsed": sum(correct) / sum(parsed)} if sum(parsed) else {})
+
+
+def sequence_kls(engine: Engine, rollouts: Sequence[Rollout]) -> list[float]:
+    """`sum_t log pi - log ref` of every rollout, both computed by the learner: nats from the reference per answer."""
+    rows = [
+        Row(prompt_ids=r.prompt_ids, completion_ids=r.completion_ids, mask=r.mask, observations=r.observations)
+        for r in rollouts
+    ]
+    live, reference = engine.logps(rows, "policy"), engine.logps(rows, "reference")
+    return [float((a - b).sum()) for a, b in zip(live, reference, strict=True)]
+
+
+def sample_rows(
+    rollouts: Sequence[Rollout], scores: Sequence[Score], policy: str, limit: int = 16
+) -> list[dict[str, Any]]:
+    """Rollouts as rows for `samples.jsonl` and reports."""
+    return [
+        {
+            "policy": policy,
+            "prompt_id": r.prompt.id,
+            "prompt": r.prompt.question,
+            "completion": r.text,
+            "reward": s.total if s.ok else None,
+            "parts": dict(s.parts),
+            "error": s.error,
+            "stop": r.stop.value,
+            "tokens": sum(r.mask),
+        }
+        for r, s in list(zip(rollouts, scores, strict=True))[:limit]
+    ]
+
+
+def final_checkpoint(folder: RunFolder) -> Path:
+    """Where a run leaves its last weights."""
+    return folder.path / "checkpoints" / "final"

@@ -1,0 +1,122 @@
+"""A Bradley-Terry reward model from preference pairs, kept at its lowest held-out NLL."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import torch
+
+from prefrl.config import RewardConfig, RewardModelConfig
+from prefrl.errors import DataError
+from prefrl.evaluate.progress import Progress
+from prefrl.evaluate.report import write_run_report
+from prefrl.evaluate.reward_quality import RewardQuality, evaluate_pairs
+from prefrl.evaluate.run_folder import RunFolder
+from prefrl.model.engine import Engine
+from prefrl.model.reward_model import RewardModel, new_reward_model
+from prefrl.policy.objective import reward_objective
+from prefrl.policy.preference import bradley_terry
+from prefrl.recipes.common import batches, final_checkpoint, load_pairs, report_read, start
+from prefrl.recipes.pairs import fitting, reward_rows, weighted
+from prefrl.types import Pair, Row
+
+Rows = tuple[Row, Row]
+
+
+def run(config: RewardConfig) -> RunFolder:
+    """Train a reward model as configured; everything is left in the run folder."""
+    with start(config, "reward") as folder:
+        train, held_out = load_pairs(config.data, config.seed)
+        print(f"{len(train)} training pairs, {len(held_out)} held out. Loading {config.model.name} ...", flush=True)
+        model = new_model(config.model, config.seed)
+        fit(folder, model, train, held_out, config)
+        model.save(final_checkpoint(folder))
+        summary = {}
+        if held_out:
+            quality = pair_quality(model, held_out, train)
+            summary = quality.to_dict()
+        write_run_report(folder, quality if held_out else None)
+        folder.finish(summary)
+        print(f"Report: {folder.path / 'report.html'}")
+    return folder
+
+
+def new_model(config: RewardModelConfig, seed: int) -> RewardModel:
+    """A fresh reward model as configured."""
+    return new_reward_model(
+        config.name,
+        lora=config.lora,
+        top_layers=config.top_layers,
+        layers=config.layers,
+        dtype=config.dtype,
+        device=config.device,
+        seed=seed,
+    )
+
+
+def fit(
+    folder: RunFolder, model: RewardModel, train: Sequence[Pair], held_out: Sequence[Pair], config: RewardConfig
+) -> None:
+    """Passes over the pairs; the weights of the pass with the lowest held-out NLL are kept."""
+    limit, allowed = config.max_tokens, config.data.max_dropped_fraction
+    pairs = report_read(fitting(reward_rows(train, model), limit, allowed), "training pairs")
+    probe = report_read(fitting(reward_rows(held_out, model), limit, allowed), "held-out pairs") if held_out else []
+    if not pairs:
+        raise DataError("No training pairs; expected rows with prompt, chosen and rejected.")
+    for row in (row for pair in pairs for row in pair):
+        row.label += config.label_smoothing * (1.0 - 2.0 * row.label)
+    size = min(config.batch_size, len(pairs))
+    per_epoch = math.ceil(len(pairs) / size)
+    engine = Engine(model, config.model, total_steps=config.epochs * per_epoch)
+    keeper = _Keeper(engine, probe, config.patience)
+    feed = batches(pairs, size, config.seed)
+    with Progress("reward", total=config.epochs * per_epoch) as progress:
+        for step in range(1, config.epochs * per_epoch + 1):
+            metrics = engine.step(weighted(next(feed)), lambda batch: reward_objective(batch, config.center))
+            folder.log(step, metrics)
+            if probe and step % per_epoch == 0:
+                folder.log(step, keeper.look(), phase="eval")
+            progress.step(loss=metrics["loss"], accuracy=metrics["accuracy"], held_out_nll=keeper.best)
+            if keeper.done:
+                print(f"Stopped after {step} of {config.epochs * per_epoch} updates: the held-out NLL no longer falls.")
+                break
+    keeper.restore()
+
+
+class _Keeper:
+    """Early stopping: remembers the trained weights at the lowest held-out NLL."""
+
+    def __init__(self, engine: Engine, probe: Sequence[Rows], patience: int) -> None:
+        self.engine, self.probe, self.patience = engine, probe, patience
+        self.best, self.worse = math.inf, 0
+        self.weights: list[torch.Tensor] | None = None
+
+    @property
+    def done(self) -> bool:
+        return bool(self.patience) and self.worse >= self.patience
+
+    def look(self) -> dict[str, float]:
+        """Held-out figures now."""
+        scores = torch.stack([values.sum() for values in self.engine.logps([r for p in self.probe for r in p])])
+        chosen, rejected = scores[::2], scores[1::2]
+        label = torch.tensor([pair[0].label for pair in self.probe])
+        nll = float(bradley_terry(chosen, rejected, label, torch.zeros_like(label)).mean())
+        if nll < self.best:
+            self.best, self.worse = nll, 0
+            self.weights = self.engine.snapshot()
+        else:
+            self.worse += 1
+        return {"nll": nll, "accuracy": float((chosen > rejected).float().mean()), "margin": float((chosen - rejected).mean())}
+
+    def restore(self) -> None:
+        """Put the best weights back."""
+        if self.weights is not None:
+            self.engine.restore(self.weights)
+
+
+def pair_quality(model: RewardModel, held_out: Sequence[Pair], train: Sequence[Pair]) -> RewardQuality:
+    """Everything one should know of a reward model on held-out pairs, baselines beside it."""
+    rows = [row for pair in reward_rows(held_out, model) for row in pair]
+    scores = model.scores(rows)
+    return evaluate_pairs(scores[::2], scores[1::2], held_out, train)

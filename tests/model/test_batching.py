@@ -1,0 +1,71 @@
+"""Every row once, pairs together, micro-batches within the budget."""
+
+from __future__ import annotations
+
+import random
+
+import pytest
+from tiny import random_rows
+
+from prefrl.model.batching import pack, positions
+from prefrl.types import Row
+
+
+def row(prompt=3, completion=2, *, atom=0, side=0, first=0):
+    """A row whose prompt is told from others by `first`."""
+    return Row(
+        prompt_ids=(first, *range(1, prompt)),
+        completion_ids=(7,) * completion,
+        mask=(True,) * completion,
+        atom=atom,
+        side=side,
+    )
+
+
+def test_positions_counts_distinct_prompts_once_and_padding():
+    # Two distinct prompts padded to 5, three completions padded to 4.
+    assert positions([row(3, 4), row(3, 1), row(5, 2)]) == 2 * 5 + 3 * 4
+
+
+def test_nothing_makes_no_batch():
+    assert pack([], 100) == []
+
+
+@pytest.mark.parametrize("budget", [1, 20, 40, 64, 10_000])
+@pytest.mark.parametrize("seed", range(3))
+def test_every_row_once_within_the_budget(budget, seed):
+    rows = random_rows({1: 2, 3: 4, 4: 1, 9: 5}, seed=seed)
+    random.Random(seed).shuffle(rows)
+    batches = pack(rows, budget)
+    assert sorted(id(r) for batch in batches for r in batch) == sorted(id(r) for r in rows)
+    assert all(batches)
+    assert all(positions(batch) <= budget or len(batch) == 1 for batch in batches)
+
+
+def test_a_budget_for_all_makes_one_batch_and_a_tiny_one_a_batch_a_row():
+    rows = random_rows({3: 4, 5: 4})
+    assert len(pack(rows, positions(rows))) == 1
+    assert len(pack(rows, positions(rows) - 1)) == 2
+    assert [len(batch) for batch in pack(rows, 1)] == [1] * 8
+
+
+def test_rows_of_a_prompt_come_together_with_lengths_alike():
+    rows = [row(3, n, first=p) for n in (5, 1, 3) for p in (8, 9)]
+    (batch,) = pack(rows, 10_000)
+    assert [(r.prompt_ids[0], len(r.completion_ids)) for r in batch] == [(8, 1), (8, 3), (8, 5), (9, 1), (9, 3), (9, 5)]
+
+
+@pytest.mark.parametrize("budget", [1, 24, 10_000])
+def test_the_two_sides_of_a_pair_stay_together(budget):
+    pairs = [row(4, n, atom=atom, side=side, first=atom) for atom in range(5) for side, n in ((1, 2), (-1, 6))]
+    random.Random(0).shuffle(pairs)
+    batches = pack(pairs, budget)
+    assert sorted(r.atom for batch in batches for r in batch) == sorted(r.atom for r in pairs)
+    for batch in batches:
+        sides = {atom: sorted(r.side for r in batch if r.atom == atom) for atom in {r.atom for r in batch}}
+        assert set(map(tuple, sides.values())) == {(-1, 1)}
+
+
+def test_the_atom_of_a_row_outside_a_pair_means_nothing():
+    assert [len(batch) for batch in pack([row(atom=0), row(atom=0)], 1)] == [1, 1]
+    assert [len(batch) for batch in pack([row(atom=0, side=1), row(atom=0, side=-1)], 1)] == [2]

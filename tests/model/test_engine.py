@@ -1,0 +1,249 @@
+"""One update is one sum over all rows, however it is split; log-probs come back in the order given."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+from tiny import assert_same_gradients, gradients, language_model, naive_logps, random_rows
+
+from prefrl.config import ModelConfig, SamplingConfig
+from prefrl.errors import PrefrlError, RunError
+from prefrl.model.engine import Engine, schedule_factor
+from prefrl.types import Prompt
+
+
+def engine(policy=None, *, total_steps=1, reference=False, sampling=None, **optim):
+    policy = policy or language_model(layers=2)
+    return Engine(
+        policy,
+        ModelConfig(**{"lr": 1e-2, "max_grad_norm": 0.0} | optim),
+        sampling=sampling,
+        total_steps=total_steps,
+        reference=reference,
+    )
+
+
+def weighted(rows, seed=0):
+    """Rows with random weights of cross-entropy."""
+    generator = torch.Generator().manual_seed(seed)
+    for row in rows:
+        row.streams["ce"] = torch.randn(len(row.mask), generator=generator)
+    return rows
+
+
+def linear(batch):
+    """`-sum(ce * logps)`, the number of tokens and the largest log-prob."""
+    count = batch.logps.new_tensor(float(len(batch.logps)))
+    loss = -(batch.streams["ce"] * batch.logps).sum()
+    return loss, {"nll": (-batch.logps.detach().sum(), count), "logp/max": (batch.logps.detach().max(), count)}
+
+
+def seen_gradients(one):
+    """The gradients that the next updates are made with."""
+    seen, module = [], one.actor.module
+    one._optimizer.register_step_pre_hook(
+        lambda *_: seen.append({n: p.grad.clone() for n, p in module.named_parameters() if p.grad is not None})
+    )
+    return seen
+
+
+def values(policy):
+    return [p.detach().clone() for p in policy.module.parameters()]
+
+
+def unchanged(policy, before):
+    return all(torch.equal(a, b) for a, b in zip(before, policy.module.parameters(), strict=True))
+
+
+@pytest.mark.parametrize("token_budget", [1, 40, 10_000])
+@pytest.mark.parametrize("temperature", [0.7, 1.0, 0.0])
+def test_logps_in_the_order_given(token_budget, temperature):
+    one = engine(token_budget=token_budget, sampling=SamplingConfig(temperature=temperature))
+    rows = random_rows({2: 3, 5: 3, 1: 1}, masked=True)
+    rows = [rows[i] for i in (4, 0, 6, 2, 5, 1, 3)]
+    plain = naive_logps(one.actor.model, rows, temperature=temperature or 1.0)
+    for row, got, wanted in zip(rows, one.logps(rows), plain, strict=True):
+        mask = torch.tensor(row.mask)
+        torch.testing.assert_close(got[mask], wanted[mask].detach(), atol=1e-5, rtol=0)
+        assert (got[~mask] == 0).all()
+        assert not got.requires_grad
+
+
+def test_logps_of_a_row_given_twice():
+    one = engine()
+    first, second = random_rows({3: 2})
+    got = one.logps([first, second, first])
+    assert torch.equal(got[0], got[2])
+    torch.testing.assert_close(got[0], naive_logps(one.actor.model, [first])[0].detach(), atol=1e-5, rtol=0)
+
+
+def test_one_and_many_micro_batches_have_the_same_gradient():
+    found = []
+    for budget in (10_000, 1):
+        one = engine(token_budget=budget)
+        seen = seen_gradients(one)
+        found.append((one.step(weighted(random_rows({6: 4}, masked=True)), linear), seen[0]))
+    (whole, wanted), (split, got) = found
+    assert_same_gradients(got, wanted, 1e-6)
+    assert split == pytest.approx(whole, rel=1e-5)
+
+
+def test_a_step_is_adamw_on_the_summed_gradient():
+    rows = weighted(random_rows({4: 3, 7: 2}, masked=True))
+    one, by_hand = engine(token_budget=30, weight_decay=0.1), language_model(layers=2)
+    metrics = one.step(rows, linear)
+    optimizer = torch.optim.AdamW(by_hand.module.parameters(), lr=1e-2, weight_decay=0.1)
+    logps = torch.cat(naive_logps(by_hand.model, rows))
+    mask, weights = torch.tensor([m for r in rows for m in r.mask]), torch.cat([r.streams["ce"] for r in rows])
+    loss = -(weights * logps)[mask].sum()
+    loss.backward()
+    loss, logps = loss.detach(), logps.detach()
+    norm = torch.nn.utils.get_total_norm([p.grad for p in by_hand.module.parameters()])
+    optimizer.step()
+    assert metrics["loss"] == pytest.approx(float(loss), rel=1e-5)
+    assert metrics["grad_norm"] == pytest.approx(float(norm), rel=1e-4)
+    assert metrics["nll"] == pytest.approx(-float(logps[mask].mean()), rel=1e-5)
+    assert metrics["logp/max"] == pytest.approx(float(logps[mask].max()), rel=1e-4)
+    # Adam's first step is lr * sign(gradient): only entries whose gradient is noise may differ.
+    close = [
+        (a - b).abs() < 1e-4 for a, b in zip(one.actor.module.parameters(), by_hand.module.parameters(), strict=True)
+    ]
+    assert sum(int(c.sum()) for c in close) > 0.999 * sum(c.numel() for c in close)
+
+
+def test_the_gradient_is_scaled_down_to_the_norm_asked_for():
+    rows = weighted(random_rows({4: 3}))
+    free, bounded = engine(), engine(max_grad_norm=0.5)
+    seen_free, seen_bounded = seen_gradients(free), seen_gradients(bounded)
+    norms = [one.step(rows, linear)["grad_norm"] for one in (free, bounded)]
+    assert norms[0] == pytest.approx(norms[1])
+    assert norms[0] > 0.5
+    shrunk = {name: g * 0.5 / norms[0] for name, g in seen_free[0].items()}
+    assert_same_gradients(seen_bounded[0], shrunk, 1e-5)
+
+
+def test_rows_without_weight_are_not_computed(monkeypatch):
+    one = engine()
+    rows = weighted(random_rows({4: 3}))
+    rows[1].streams["ce"] = torch.zeros(len(rows[1].mask))
+    seen = []
+    original = one.actor.token_outputs
+    monkeypatch.setattr(one.actor, "token_outputs", lambda micro, t: seen.extend(micro) or original(micro, t))
+    one.step(rows, linear)
+    assert {id(r) for r in seen} == {id(rows[0]), id(rows[2])}
+
+
+def test_a_step_on_nothing_changes_nothing():
+    one = engine()
+    before = values(one.actor)
+    rows = random_rows({4: 2})
+    for row in rows:
+        row.streams["ce"] = torch.zeros(len(row.mask))
+    assert one.step(rows, linear) == {"loss": 0.0, "grad_norm": 0.0, "lr": 1e-2}
+    assert unchanged(one.actor, before)
+
+
+@pytest.mark.parametrize("poison", ["loss", "gradient"])
+def test_a_step_that_is_not_finite_leaves_the_weights(poison):
+    one = engine()
+    before, rows = values(one.actor), weighted(random_rows({4: 3}))
+
+    def poisoned(batch):
+        loss, metrics = linear(batch)
+        if poison == "loss":
+            return loss * math.inf, metrics
+        return loss + (batch.logps - batch.logps.detach()).abs().sqrt().sum(), metrics  # infinite slope at 0
+
+    with pytest.raises(RunError, match=r"Update 1: .*weights are unchanged.*policy\.lr"):
+        one.step(rows, poisoned)
+    assert unchanged(one.actor, before)
+    assert not gradients(one.actor.module)
+    assert one.version == 0
+    assert one.step(rows, linear)["lr"] == 1e-2
+    assert one.version == 1
+
+
+def test_the_reference_is_the_start_and_the_live_weights_come_back():
+    one = engine(reference=True)
+    rows = weighted(random_rows({4: 3}))
+    start = one.logps(rows)
+    one.step(rows, linear)
+    moved = values(one.actor)
+    for got, wanted in zip(one.logps(rows, "reference"), start, strict=True):
+        assert torch.equal(got, wanted)
+    assert unchanged(one.actor, moved)
+    assert not torch.equal(one.logps(rows)[0], start[0])
+
+
+def test_the_live_weights_come_back_after_an_error(monkeypatch):
+    one = engine(reference=True)
+    one.step(weighted(random_rows({4: 3})), linear)
+    moved = values(one.actor)
+    monkeypatch.setattr(one.actor, "token_outputs", lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        one.logps(random_rows({4: 1}), "reference")
+    assert unchanged(one.actor, moved)
+
+
+def test_snapshot_and_restore():
+    one = engine()
+    before, kept = values(one.actor), one.snapshot()
+    one.step(weighted(random_rows({4: 3})), linear)
+    assert not unchanged(one.actor, before)
+    one.restore(kept)
+    assert unchanged(one.actor, before)
+
+
+def test_reset_puts_the_reference_back():
+    one = engine(reference=True)
+    before = values(one.actor)
+    one.step(weighted(random_rows({4: 3})), linear)
+    one.reset()
+    assert unchanged(one.actor, before)
+    with pytest.raises(PrefrlError, match="reference=True"):
+        engine().reset()
+
+
+def test_what_is_missing_is_said():
+    rows = random_rows({4: 1})
+    with pytest.raises(PrefrlError, match="reference=True"):
+        engine().logps(rows, "reference")
+    with pytest.raises(PrefrlError, match="sampler=policy"):
+        engine().sample([Prompt(id="a", text="1=")], 1, seed=0)
+    frozen = language_model()
+    frozen.module.requires_grad_(False)
+    with pytest.raises(PrefrlError, match="no trainable parameter"):
+        engine(frozen)
+
+
+def test_samples_carry_the_version_of_the_weights():
+    policy = language_model()
+    one = Engine(policy, ModelConfig(lr=1e-3), sampler=policy, sampling=SamplingConfig(max_new_tokens=2))
+    prompts = [Prompt(id="a", text="1=")]
+    assert one.sample(prompts, 1, seed=0)[0].version == 0
+    one.step(weighted(random_rows({4: 1})), linear)
+    assert one.sample(prompts, 1, seed=0)[0].version == 1
+    assert one.budget == 2
+
+
+@pytest.mark.parametrize(
+    ("schedule", "warmup", "factors"),
+    [
+        ("constant", 0, [1, 1, 1, 1]),
+        ("constant", 1, [0.5, 1, 1, 1]),
+        ("linear", 0, [1, 0.75, 0.5, 0.25]),
+        ("linear", 2, [1 / 3, 2 / 3, 1, 0.5]),
+        ("cosine", 0, [1, 0.853553, 0.5, 0.146447]),
+    ],
+)
+def test_schedules(schedule, warmup, factors):
+    assert [schedule_factor(s, 4, warmup, schedule) for s in range(4)] == pytest.approx(factors, abs=1e-6)
+    one = engine(total_steps=4, schedule=schedule, warmup=warmup, lr=0.1)
+    rows = weighted(random_rows({4: 1}))
+    assert [one.step(rows, linear)["lr"] for _ in range(4)] == pytest.approx([0.1 * f for f in factors], abs=1e-6)
+
+
+def test_beyond_the_last_step_the_rate_stays_at_its_end():
+    assert [schedule_factor(9, 4, 0, s) for s in ("constant", "linear", "cosine")] == pytest.approx([1, 0, 0])
