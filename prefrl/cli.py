@@ -46,7 +46,9 @@ def _dispatch(arguments: list[str]) -> int:
     if command == "algorithms":
         return _algorithms()
     if command not in COMMANDS:
-        raise PrefrlError(f"Unknown command {command!r}.{did_you_mean(command, [*COMMANDS, 'algorithms'])} See prefrl --help.")
+        raise PrefrlError(
+            f"Unknown command {command!r}.{did_you_mean(command, [*COMMANDS, 'algorithms'])} See prefrl --help."
+        )
     return _run(command, rest)
 
 

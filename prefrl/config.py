@@ -288,7 +288,7 @@ class QuickstartConfig(RunConfig):
     prompts: int = 240
     answers: int = 4
     max_new_tokens: int = 32
-    temperature: float = 0.7
+    temperature: float = 0.8
     top_layers: int = 10
     steps: int = 16
     eval_prompts: int = 80

@@ -44,9 +44,7 @@ def test_groups_are_separate_and_known(install):
 
 def test_a_miss_lists_the_names(install):
     install("dist-a", "judge = plug_ok:x", "court = plug_ok:y")
-    with pytest.raises(
-        ConfigError, match=r"no plug-in 'juge' .* installed: court, judge\. Did you mean 'judge'\?"
-    ):
+    with pytest.raises(ConfigError, match=r"no plug-in 'juge' .* installed: court, judge\. Did you mean 'judge'\?"):
         plugins.load(GROUP, "juge")
 
 
@@ -82,7 +80,5 @@ def test_a_broken_plugin_fails_when_used_and_names_its_distribution(install, sou
     module = f"plug_broken_{reason.lower()}"
     install("dist-a", f"judge = {module}:x", **{module: source})
     assert plugins.names(GROUP) == ["judge"]
-    with pytest.raises(
-        ConfigError, match=rf"'judge' .* from 'dist-a' cannot be imported \({module}:x\): {reason}"
-    ):
+    with pytest.raises(ConfigError, match=rf"'judge' .* from 'dist-a' cannot be imported \({module}:x\): {reason}"):
         plugins.load(GROUP, "judge")

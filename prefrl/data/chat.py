@@ -88,9 +88,7 @@ def render_prompt(tokenizer: Any, prompt: Prompt) -> str:
     """
     messages = _chat(prompt)
     continued = messages[-1].get("role") == "assistant"
-    return _render(
-        tokenizer, prompt, messages, add_generation_prompt=not continued, continue_final_message=continued
-    )
+    return _render(tokenizer, prompt, messages, add_generation_prompt=not continued, continue_final_message=continued)
 
 
 def _answer(tokenizer: Any, prompt: Prompt, before: str, text: str) -> tuple[str, str | None]:
@@ -147,9 +145,7 @@ def _tools(prompt: Prompt) -> Any:
     try:
         return json.loads(tools or "[]") or None
     except ValueError as error:
-        raise DataError(
-            f"The tools column of prompt {prompt.id!r} is not JSON ({error}): {tools[:80]!r}."
-        ) from error
+        raise DataError(f"The tools column of prompt {prompt.id!r} is not JSON ({error}): {tools[:80]!r}.") from error
 
 
 def _following(tokenizer: Any, encode: Callable[[Any, str], list[int]], before: str, body: str) -> list[int]:
@@ -166,9 +162,7 @@ def _following(tokenizer: Any, encode: Callable[[Any, str], list[int]], before: 
 
 def _spelled(tokenizer: Any, body: str, words: str) -> list[int]:
     """Ids of `body` in which `words`, what the completion itself says, has no special token."""
-    if (
-        words not in body
-    ):  # a template that rewrites answers: better its own marks spelled out than an early end
+    if words not in body:  # a template that rewrites answers: better its own marks spelled out than an early end
         return _ids(tokenizer, body, split_special_tokens=True)
     head, _, tail = body.partition(words)
     literal = _ids(tokenizer, words, split_special_tokens=True)

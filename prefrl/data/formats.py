@@ -62,9 +62,7 @@ def to_pairs(table: Table, *, max_bad_fraction: float = MAX_BAD_FRACTION) -> Rea
     return collect(table, partial(_pair, columns=table.columns, others=others), max_bad_fraction)
 
 
-def to_completions(
-    table: Table, *, max_bad_fraction: float = MAX_BAD_FRACTION
-) -> Read[tuple[Prompt, Completion]]:
+def to_completions(table: Table, *, max_bad_fraction: float = MAX_BAD_FRACTION) -> Read[tuple[Prompt, Completion]]:
     """Demonstrations: a prompt and the completion to imitate.
 
     Of `messages` the last one, from the assistant, is the completion; a `text` completes the empty text.
@@ -78,9 +76,7 @@ def to_completions(
     return collect(table, partial(convert, others=_others(table, set(used))), max_bad_fraction)
 
 
-def to_unpaired(
-    table: Table, *, max_bad_fraction: float = MAX_BAD_FRACTION
-) -> Read[tuple[Prompt, Completion, bool]]:
+def to_unpaired(table: Table, *, max_bad_fraction: float = MAX_BAD_FRACTION) -> Read[tuple[Prompt, Completion, bool]]:
     """Completions judged good (True) or bad (False) one by one.
 
     Raises:
@@ -156,9 +152,7 @@ def _from_text(row: dict[str, Any], others: Sequence[str]) -> tuple[Prompt, Comp
     return prompt, _completion(prompt, row.get("text"))
 
 
-def _prompt(
-    row: Mapping[str, Any], value: Any, others: Sequence[str], *, may_be_empty: bool = False
-) -> Prompt:
+def _prompt(row: Mapping[str, Any], value: Any, others: Sequence[str], *, may_be_empty: bool = False) -> Prompt:
     content: str | tuple[Message, ...]
     if isinstance(value, str):
         if not value.strip() and not may_be_empty:

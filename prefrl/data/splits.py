@@ -64,9 +64,7 @@ def split_by_prompt(
     return train, [item for item, k in zip(items, keys, strict=True) if k in held]
 
 
-def check_disjoint(
-    train: Sequence[T], held_out: Sequence[T], *, key: Callable[[T], str] = prompt_key
-) -> None:
+def check_disjoint(train: Sequence[T], held_out: Sequence[T], *, key: Callable[[T], str] = prompt_key) -> None:
     """Make sure that no prompt is on both sides.
 
     Raises:

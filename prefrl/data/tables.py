@@ -46,9 +46,7 @@ class Table:
                     f"{did_you_mean(old, self.columns)}"
                 )
             if new in self.columns and new not in columns:
-                raise DataError(
-                    f"{self.origin} has a column {new!r} already; {old!r} cannot be renamed to it."
-                )
+                raise DataError(f"{self.origin} has a column {new!r} already; {old!r} cannot be renamed to it.")
         rows = [{columns.get(key, key): value for key, value in row.items()} for row in self.rows]
         return Table(rows, tuple(columns.get(name, name) for name in self.columns), self.origin)
 
@@ -75,9 +73,7 @@ def load_table(source: Any, *, split: str | None = None, limit: int | None = Non
         _no_split(split, "a list")
         rows, origin = _objects(source, "row", "the list"), "the list"
     else:
-        raise DataError(
-            f"Got {type(source).__name__}; a dataset is a path, hub id, list of dicts or datasets.Dataset."
-        )
+        raise DataError(f"Got {type(source).__name__}; a dataset is a path, hub id, list of dicts or datasets.Dataset.")
     kept = list(islice(rows, limit))
     if not kept:
         raise DataError(f"{origin} has no rows; at least one is needed.")

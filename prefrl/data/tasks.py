@@ -27,9 +27,7 @@ def task_rows(name: str) -> list[Row]:
     _, _, rest = name.partition(":")
     task, _, split = rest.partition(":")
     if task not in TASKS:
-        raise DataError(
-            f"There is no built-in task {task!r}; valid: {', '.join(TASKS)}.{did_you_mean(task, TASKS)}"
-        )
+        raise DataError(f"There is no built-in task {task!r}; valid: {', '.join(TASKS)}.{did_you_mean(task, TASKS)}")
     if split not in ("", "train", "held_out"):
         raise DataError(f"{name}: the split is {split!r}; valid: train, held_out.")
     rows = TASKS[task]()

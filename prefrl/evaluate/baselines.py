@@ -77,9 +77,7 @@ def text_baselines(
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     if not train or not evaluation:
-        raise DataError(
-            f"Got {len(train)} train and {len(evaluation)} evaluation pairs; expected some of both."
-        )
+        raise DataError(f"Got {len(train)} train and {len(evaluation)} evaluation pairs; expected some of both.")
     vectorizer = TfidfVectorizer(
         ngram_range=(1, 2), sublinear_tf=True, token_pattern=r"(?u)\b\w+\b", max_features=50_000
     )
@@ -114,9 +112,7 @@ def _length_column(pairs: Sequence[TextPair]) -> csr_matrix:
     """Difference of log lengths in characters: one column that speaks on the scale of a TF-IDF weight."""
     from scipy.sparse import csr_matrix
 
-    return csr_matrix(
-        [[math.log1p(len(chosen)) - math.log1p(len(rejected))] for _, chosen, rejected in pairs]
-    )
+    return csr_matrix([[math.log1p(len(chosen)) - math.log1p(len(rejected))] for _, chosen, rejected in pairs])
 
 
 def _baseline(name: str, margins: Sequence[float], groups: Sequence[Hashable] | None) -> Baseline:

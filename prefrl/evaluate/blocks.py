@@ -118,9 +118,7 @@ class Section:
     lead: str = ""
 
 
-Block: TypeAlias = (
-    Headline | Text | Warnings | Table | Figure | SamplesSideBySide | Definitions | Details | Section
-)
+Block: TypeAlias = Headline | Text | Warnings | Table | Figure | SamplesSideBySide | Definitions | Details | Section
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -138,9 +138,7 @@ def stacked(
     return _figure(draw, xlabel="step", ylabel=ylabel, title=title, percent=True)
 
 
-def histogram(
-    groups: Mapping[str, Sequence[float]], *, bins: int = 30, xlabel: str = "", title: str = ""
-) -> Figure:
+def histogram(groups: Mapping[str, Sequence[float]], *, bins: int = 30, xlabel: str = "", title: str = "") -> Figure:
     """Distributions on common bins, as outlines over a light fill."""
 
     def draw(axes: Axes) -> None:
@@ -208,9 +206,7 @@ def kl_reward(points: Mapping[str, Curve], *, ylabel: str = "reward", title: str
         if len(points) > 1:
             _legend(axes)
 
-    return _figure(
-        draw, xlabel="KL to the reference (nats per answer)", ylabel=ylabel, title=title, grid="both"
-    )
+    return _figure(draw, xlabel="KL to the reference (nats per answer)", ylabel=ylabel, title=title, grid="both")
 
 
 def bars(

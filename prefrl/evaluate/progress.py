@@ -54,9 +54,7 @@ class Progress:
         """Count one step and show its figures."""
         self.done += 1
         self._times.append(self._clock())
-        text = "  ".join(
-            f"{name} {show_number(float(v))}" for name, v in {**(metrics or {}), **figures}.items()
-        )
+        text = "  ".join(f"{name} {show_number(float(v))}" for name, v in {**(metrics or {}), **figures}.items())
         if self._live is not None and self._task is not None:
             self._live.update(self._task, completed=self.done, figures=self._line(text))
         elif self.done in (1, self.total) or self._times[-1] - self._printed >= self._interval:
@@ -104,9 +102,7 @@ def _live_bar(console: Console) -> RichProgress:
     from rich.table import Column
 
     return RichProgress(
-        TextColumn(
-            "{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis")
-        ),
+        TextColumn("{task.description}", markup=False, table_column=Column(no_wrap=True, overflow="ellipsis")),
         BarColumn(bar_width=max(4, min(28, console.width // 5))),
         MofNCompleteColumn(),
         TextColumn(

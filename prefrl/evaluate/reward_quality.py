@@ -113,9 +113,7 @@ class RewardQuality:
             if share is not None:
                 rows.append((name, _rate(share.rate), f"accuracy there, {_evidence(share)}"))
         if self.chosen_shorter is not None:
-            rows.append(
-                ("length correlation", _number(self.length_pooled), "score and length, all completions")
-            )
+            rows.append(("length correlation", _number(self.length_pooled), "score and length, all completions"))
             rows.append(
                 (
                     "  the same within pairs",

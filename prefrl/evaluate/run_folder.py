@@ -50,9 +50,7 @@ class RunFolder:
         self._open = True
 
     @classmethod
-    def create(
-        cls, path: str | Path, kind: str, config: Mapping[str, Any], *, overwrite: bool = False
-    ) -> RunFolder:
+    def create(cls, path: str | Path, kind: str, config: Mapping[str, Any], *, overwrite: bool = False) -> RunFolder:
         """Start a run in a new or empty folder.
 
         Args:
@@ -159,9 +157,7 @@ class RunFolder:
                 with open(status, "x", encoding="utf-8") as file:
                     file.write(_pretty(self._status("running")))
             except FileExistsError:
-                raise RunError(
-                    f"Another run has just started in {self.path}; choose another --output."
-                ) from None
+                raise RunError(f"Another run has just started in {self.path}; choose another --output.") from None
 
     def _close(self, state: str, **more: Any) -> None:
         status = self._status(state)
@@ -231,8 +227,7 @@ def read(path: str | Path) -> RunData:
     if status is None:
         runs = [entry.parent.name for entry in folder.parent.glob(f"*/{STATUS}")]
         raise RunError(
-            f"There is no run in {folder}; expected a folder with a readable {STATUS}."
-            f"{did_you_mean(folder.name, runs)}"
+            f"There is no run in {folder}; expected a folder with a readable {STATUS}.{did_you_mean(folder.name, runs)}"
         )
     metrics, skipped_metrics = _read_lines(folder / METRICS, "step")
     samples, skipped_samples = _read_lines(folder / SAMPLES, "step")
@@ -256,9 +251,7 @@ def _claim(folder: Path, overwrite: bool) -> None:
         found = sorted(entry.name for entry in folder.iterdir()) if folder.exists() else []
     if STATUS in found:
         if not overwrite:
-            raise RunError(
-                f"{folder} already holds {_describe(folder)}; choose another --output, or add --overwrite."
-            )
+            raise RunError(f"{folder} already holds {_describe(folder)}; choose another --output, or add --overwrite.")
         with writing(folder):
             _empty(folder)
     elif found:

@@ -64,9 +64,7 @@ MAIN_CHARTS = (
         percent=True,
         phases=("eval",),
     ),
-    Chart(
-        title="Reward by part", metrics={"reward/part/": ""}, caption="Before weighting.", phases=("train",)
-    ),
+    Chart(title="Reward by part", metrics={"reward/part/": ""}, caption="Before weighting.", phases=("train",)),
     Chart(
         title="Distance from the start",
         metrics={"kl/ref": "KL to the reference"},
@@ -103,9 +101,7 @@ OPTIMIZER_CHARTS = (
         percent=True,
     ),
     Chart(title="Gradient norm", metrics={"grad_norm": "gradient norm"}, caption="Before scaling down."),
-    Chart(
-        title="Entropy", metrics={"entropy": "entropy"}, caption="Nats per token; near 0 nothing is explored."
-    ),
+    Chart(title="Entropy", metrics={"entropy": "entropy"}, caption="Nats per token; near 0 nothing is explored."),
     Chart(title="Speed", metrics={"tokens_per_second": "tokens per second"}),
     Chart(title="Learning rate", metrics={"lr": "learning rate"}, smooth=0.0),
 )
@@ -129,9 +125,7 @@ def standard_sections(
     """
     blocks: list[Block] = [Headline([*headline, *headline_figures(data)])]
     blocks += [Warnings(find_alarms(data)), *curve_sections(data), *sample_sections(data)]
-    return Report(
-        title=title or plain_title(data), lead=lead, blocks=[*blocks, *extra, *setup_sections(data)]
-    )
+    return Report(title=title or plain_title(data), lead=lead, blocks=[*blocks, *extra, *setup_sections(data)])
 
 
 def plain_title(data: RunData, *, phase: str = "train", eval_phase: str = "eval") -> str:
@@ -152,9 +146,7 @@ def plain_title(data: RunData, *, phase: str = "train", eval_phase: str = "eval"
     return f"A run of kind {data.kind}"
 
 
-def headline_figures(
-    data: RunData, *, phase: str = "train", eval_phase: str = "eval"
-) -> list[tuple[str, str, str]]:
+def headline_figures(data: RunData, *, phase: str = "train", eval_phase: str = "eval") -> list[tuple[str, str, str]]:
     """Reward, independent evaluation, distance, length and time, as far as measured."""
     evaluation = next((name for name in EVALUATIONS if data.series(name, eval_phase)[1]), "")
     wanted: tuple[tuple[str, str, str, Callable[[float], str]], ...] = (
@@ -202,11 +194,7 @@ def sample_sections(data: RunData, *, title: str = "Samples", limit: int = 8) ->
     columns = [_by_policy(rows) for rows in prompts.values()]
     columns.sort(key=len, reverse=True)  # comparisons first; otherwise as they came
     samples = [_sample(column) for column in columns]
-    lead = (
-        f"The first {limit} of {len(samples)} prompts; all are in samples.jsonl."
-        if len(samples) > limit
-        else ""
-    )
+    lead = f"The first {limit} of {len(samples)} prompts; all are in samples.jsonl." if len(samples) > limit else ""
     return [Section(title, [SamplesSideBySide(samples[:limit])], lead)]
 
 
@@ -290,9 +278,7 @@ def _groups_figure(data: RunData, phase: str) -> list[Figure]:
         shares["all equal"] = rest
     colours = {"mixed": figures.PALETTE[0], "all pass": figures.PALETTE[2], "all fail": figures.PALETTE[1]}
     drawn = figures.stacked(steps, shares, colours=[colours.get(label, figures.GREY) for label in shares])
-    caption = (
-        "Groups of answers to one prompt. Only mixed groups, with answers of different reward, can teach."
-    )
+    caption = "Groups of answers to one prompt. Only mixed groups, with answers of different reward, can teach."
     return [Figure(drawn, "Signal in the groups", caption)]
 
 

@@ -108,9 +108,7 @@ class WinRate:
         return f"{self.rate:.1%} [{self.low:.1%}, {self.high:.1%}] ({counts})"
 
 
-def win_rate(
-    outcomes: Sequence[float], *, groups: Sequence[Hashable] | None = None, level: float = 0.95
-) -> WinRate:
+def win_rate(outcomes: Sequence[float], *, groups: Sequence[Hashable] | None = None, level: float = 0.95) -> WinRate:
     """Win rate of 1 (win), 0.5 (tie) and 0 (loss).
 
     Args:
@@ -243,9 +241,7 @@ def _check_counts(successes: float, total: int, level: float) -> None:
 
 def _check_finite(values: Sequence[float]) -> None:
     if wrong := sum(not math.isfinite(value) for value in values):
-        raise DataError(
-            f"{wrong} of {len(values)} values are not finite; leave them out and count them first."
-        )
+        raise DataError(f"{wrong} of {len(values)} values are not finite; leave them out and count them first.")
 
 
 def _check_pairs(first: Sequence[float], second: Sequence[float]) -> None:

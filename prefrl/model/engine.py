@@ -114,7 +114,7 @@ class Engine:
         loss_sum = torch.zeros((), dtype=torch.float64)
         for micro in pack([row for row in rows if _counts(row)], self.optim.token_budget):
             loss, metrics = objective(self._batch(micro))
-            loss.backward()  # type: ignore[no-untyped-call]
+            loss.backward()
             loss_sum += loss.detach().double().cpu()
             _accumulate(sums, metrics)
         norm = self._reduce_and_clip()
@@ -124,7 +124,7 @@ class Engine:
                 f"Update {self.version + 1}: the loss is {float(loss_sum):g} and the gradient norm {norm:g}; "
                 "expected finite numbers. The weights are unchanged. Lower policy.lr, or raise policy.warmup."
             )
-        lr = self._schedule.get_last_lr()[0]
+        lr = float(self._schedule.get_last_lr()[0])
         self._optimizer.step()
         self._schedule.step()
         self._optimizer.zero_grad()
@@ -154,7 +154,7 @@ class Engine:
         """Sum of a tensor over all processes."""
         if self.accelerator.num_processes == 1:
             return local
-        summed: Tensor = self.accelerator.reduce(local.to(self.accelerator.device), "sum")  # type: ignore[assignment]
+        summed: Tensor = self.accelerator.reduce(local.to(self.accelerator.device), "sum")
         return summed.cpu()
 
     def save(self, folder: str | Path) -> None:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from transformers import DynamicCache
 
-from prefrl.rollout.prefix import Ids, cache_is_shareable, prefill, right_pad
+from prefrl.rollout.prefix import Ids, cache_is_shareable, keys_and_values, prefill, right_pad
 
 
 def suffix_hidden(
@@ -55,8 +55,8 @@ def _shared(
     where = {prefix: i for i, prefix in enumerate(unique)}
     source = torch.tensor([where[tuple(p)] for p in prefixes], device=device)
     repeated = DynamicCache(config=decoder.config)  # type: ignore[arg-type]
-    for index, layer in enumerate(cache.layers):
-        repeated.update(layer.keys.index_select(0, source), layer.values.index_select(0, source), index)
+    for index, (keys, values) in enumerate(keys_and_values(cache)):
+        repeated.update(keys.index_select(0, source), values.index_select(0, source), index)
     ids, suffix_mask = right_pad(suffixes, device)
     mask = torch.cat([prefix_mask[source], suffix_mask], dim=1)
     start = prefix_mask[source].sum(1, keepdim=True)

@@ -146,7 +146,7 @@ def new_reward_model(
         options["num_hidden_layers"] = layers
     model: Any = pretrained(AutoModelForSequenceClassification, where, base, **options)
     if is_adapter(where):
-        model = model.merge_and_unload()
+        model = model.merge_and_unload().requires_grad_(True)  # peft had frozen all but the adapter
     tokenizer = load_tokenizer(base)
     _separate_padding(model, tokenizer)
     head_name = "score" if hasattr(model, "score") else "classifier"

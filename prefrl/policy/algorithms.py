@@ -74,9 +74,12 @@ class Algorithm:
     @property
     def needs(self) -> frozenset[Need]:
         """What the optimizer must compute for it."""
-        grouped = self.pairs is not None or self.credit.baseline in ("group_mean", "leave_one_out")
-        reference = self.pairs is not None or self.kl.coef != 0.0
-        return frozenset(n for n, wanted in (("groups", grouped), ("reference", reference)) if wanted)
+        needs: set[Need] = set()
+        if self.pairs is not None or self.credit.baseline in ("group_mean", "leave_one_out"):
+            needs.add("groups")
+        if self.pairs is not None or self.kl.coef != 0.0:
+            needs.add("reference")
+        return frozenset(needs)
 
     def __post_init__(self) -> None:
         for problem in _problems(self):
@@ -161,10 +164,10 @@ def resolve(spec: str | Mapping[str, Any] | Algorithm) -> Algorithm:
     if isinstance(spec, Algorithm):
         return spec
     changes = {"name": spec} if isinstance(spec, str) else dict(spec)
-    name = changes.pop("name", None)
+    name = str(changes.pop("name", ""))
     if name not in ALGORITHMS:
         raise ConfigError(
-            f"Unknown algorithm {name!r}; valid: {', '.join(ALGORITHMS)}.{did_you_mean(str(name), ALGORITHMS)}"
+            f"Unknown algorithm {name!r}; valid: {', '.join(ALGORITHMS)}.{did_you_mean(name, ALGORITHMS)}"
         )
     return _changed(ALGORITHMS[name], changes, f"algorithm {name!r}")
 

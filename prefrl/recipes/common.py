@@ -150,7 +150,13 @@ class PolicyEvaluation:
 
 
 def evaluate_policy(
-    model: LanguageModel, prompts: Sequence[Prompt], reward: Checked, sampling: SamplingConfig, *, samples: int, seed: int
+    model: LanguageModel,
+    prompts: Sequence[Prompt],
+    reward: Checked,
+    sampling: SamplingConfig,
+    *,
+    samples: int,
+    seed: int,
 ) -> PolicyEvaluation:
     """Sample and score completions of prompts that training never sees; the random numbers are the same every time."""
     rollouts = model.sample(prompts, samples, sampling, seed=seed)

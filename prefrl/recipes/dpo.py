@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 
 import torch
 
-from prefrl.config import DPOConfig
+from prefrl.config import DPOConfig, SamplingConfig
 from prefrl.errors import ConfigError
 from prefrl.evaluate.progress import Progress
 from prefrl.evaluate.report import write_run_report
@@ -18,11 +17,9 @@ from prefrl.policy.algorithms import PairSpec, resolve
 from prefrl.policy.objective import pair_sums
 from prefrl.policy.optimizer import learn_pairs
 from prefrl.policy.preference import dpo
-from prefrl.recipes.common import batches, final_checkpoint, load_pairs, load_policy, report_read, start
-from prefrl.recipes.pairs import add_reference, fitting, policy_rows, weighted
-from prefrl.types import Pair, Row
-
-Rows = tuple[Row, Row]
+from prefrl.recipes.common import final_checkpoint, load_pairs, load_policy, report_read, start
+from prefrl.recipes.pairs import Rows, add_reference, fitting, passes, policy_rows, weighted
+from prefrl.types import Pair
 
 
 def run(config: DPOConfig) -> RunFolder:
@@ -40,26 +37,43 @@ def run(config: DPOConfig) -> RunFolder:
 
 
 def optimize_pairs(
-    folder: RunFolder, policy: LanguageModel, train: Sequence[Pair], held_out: Sequence[Pair], config: DPOConfig
+    folder: RunFolder,
+    policy: LanguageModel,
+    train: Sequence[Pair],
+    held_out: Sequence[Pair],
+    config: DPOConfig,
+    *,
+    phase: str = "train",
+    sampled: SamplingConfig | None = None,
 ) -> Engine:
-    """The loop over batches of pairs; held-out pairs are measured after every pass."""
+    """The loop over batches of pairs; held-out pairs are measured after every pass.
+
+    `sampled` says that this very policy drew all completions that way: their recorded log-probs are then the
+    reference's, and are not computed again.
+    """
     spec = resolve(config.algorithm).pairs
     if spec is None:
         raise ConfigError(f"algorithm {config.algorithm!r} has no pair loss; use 'dpo', or train with: prefrl rl")
-    steps = config.epochs * math.ceil(len(train) / config.batch_size)
-    engine = Engine(policy, config.policy, total_steps=steps, reference=True)
     limit, allowed = config.max_tokens, config.data.max_dropped_fraction
     pairs = report_read(fitting(policy_rows(train, policy), limit, allowed), "training pairs")
     probe = report_read(fitting(policy_rows(held_out, policy), limit, allowed), "held-out pairs") if held_out else []
-    add_reference([*pairs, *probe], engine)
-    feed = batches(pairs, min(config.batch_size, len(pairs)), config.seed)
-    with Progress("dpo", total=steps) as progress:
-        for step in range(1, steps + 1):
-            metrics = learn_pairs(engine, weighted(next(feed)), spec)
-            folder.log(step, metrics)
-            if probe and (step == steps or step % math.ceil(len(train) / config.batch_size) == 0):
+    for row in (row for pair in pairs for row in pair):
+        row.label += spec.label_smoothing * (1.0 - 2.0 * row.label)
+    plan = passes(pairs, config.batch_size, config.epochs, config.seed)
+    steps = sum(map(len, plan))
+    engine = Engine(policy, config.policy, sampling=sampled, total_steps=steps, reference=sampled is None)
+    if sampled is None:
+        add_reference([*pairs, *probe], engine)
+    step = 0
+    with Progress("DPO", total=steps) as progress:
+        for batches in plan:
+            for batch in batches:
+                step += 1
+                metrics = learn_pairs(engine, weighted(batch), spec)
+                folder.log(step, metrics, phase=phase)
+                progress.step(loss=metrics["loss"], accuracy=metrics["accuracy"], margin=metrics["margin"])
+            if probe:
                 folder.log(step, held_out_metrics(engine, probe, spec), phase="eval")
-            progress.step(loss=metrics["loss"], accuracy=metrics["accuracy"], margin=metrics["margin"])
     return engine
 
 

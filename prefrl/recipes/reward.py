@@ -17,11 +17,9 @@ from prefrl.model.engine import Engine
 from prefrl.model.reward_model import RewardModel, new_reward_model
 from prefrl.policy.objective import reward_objective
 from prefrl.policy.preference import bradley_terry
-from prefrl.recipes.common import batches, final_checkpoint, load_pairs, report_read, start
-from prefrl.recipes.pairs import fitting, reward_rows, weighted
-from prefrl.types import Pair, Row
-
-Rows = tuple[Row, Row]
+from prefrl.recipes.common import final_checkpoint, load_pairs, report_read, start
+from prefrl.recipes.pairs import Rows, fitting, passes, reward_rows, weighted
+from prefrl.types import Pair
 
 
 def run(config: RewardConfig) -> RunFolder:
@@ -56,7 +54,13 @@ def new_model(config: RewardModelConfig, seed: int) -> RewardModel:
 
 
 def fit(
-    folder: RunFolder, model: RewardModel, train: Sequence[Pair], held_out: Sequence[Pair], config: RewardConfig
+    folder: RunFolder,
+    model: RewardModel,
+    train: Sequence[Pair],
+    held_out: Sequence[Pair],
+    config: RewardConfig,
+    *,
+    phase: str = "train",
 ) -> None:
     """Passes over the pairs; the weights of the pass with the lowest held-out NLL are kept."""
     limit, allowed = config.max_tokens, config.data.max_dropped_fraction
@@ -66,20 +70,22 @@ def fit(
         raise DataError("No training pairs; expected rows with prompt, chosen and rejected.")
     for row in (row for pair in pairs for row in pair):
         row.label += config.label_smoothing * (1.0 - 2.0 * row.label)
-    size = min(config.batch_size, len(pairs))
-    per_epoch = math.ceil(len(pairs) / size)
-    engine = Engine(model, config.model, total_steps=config.epochs * per_epoch)
+    plan = passes(pairs, config.batch_size, config.epochs, config.seed)
+    steps = sum(map(len, plan))
+    engine = Engine(model, config.model, total_steps=steps)
     keeper = _Keeper(engine, probe, config.patience)
-    feed = batches(pairs, size, config.seed)
-    with Progress("reward", total=config.epochs * per_epoch) as progress:
-        for step in range(1, config.epochs * per_epoch + 1):
-            metrics = engine.step(weighted(next(feed)), lambda batch: reward_objective(batch, config.center))
-            folder.log(step, metrics)
-            if probe and step % per_epoch == 0:
-                folder.log(step, keeper.look(), phase="eval")
-            progress.step(loss=metrics["loss"], accuracy=metrics["accuracy"], held_out_nll=keeper.best)
+    step = 0
+    with Progress("reward model", total=steps) as progress:
+        for batches in plan:
+            for batch in batches:
+                step += 1
+                metrics = engine.step(weighted(batch), lambda b: reward_objective(b, config.center))
+                folder.log(step, metrics, phase=phase)
+                progress.step(loss=metrics["loss"], accuracy=metrics["accuracy"], held_out_nll=keeper.best)
+            if probe:
+                folder.log(step, keeper.look(), phase=f"{phase}_eval" if phase != "train" else "eval")
             if keeper.done:
-                print(f"Stopped after {step} of {config.epochs * per_epoch} updates: the held-out NLL no longer falls.")
+                progress.note(f"Stopped after {step} of {steps} updates: the held-out NLL no longer falls.")
                 break
     keeper.restore()
 
@@ -107,7 +113,11 @@ class _Keeper:
             self.weights = self.engine.snapshot()
         else:
             self.worse += 1
-        return {"nll": nll, "accuracy": float((chosen > rejected).float().mean()), "margin": float((chosen - rejected).mean())}
+        return {
+            "nll": nll,
+            "accuracy": float((chosen > rejected).float().mean()),
+            "margin": float((chosen - rejected).mean()),
+        }
 
     def restore(self) -> None:
         """Put the best weights back."""

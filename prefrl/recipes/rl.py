@@ -68,6 +68,8 @@ def optimize_policy(
     held_out: Sequence[Prompt],
     source: RewardSource,
     config: RLConfig,
+    *,
+    phase: str = "train",
 ) -> Outcome:
     """The loop: sample, score, update; with evaluations, metrics and samples on the way."""
     algorithm = resolve(config.algorithm)
@@ -100,7 +102,7 @@ def optimize_policy(
             result = optimizer.step(next(feed), seed=config.seed * 1_000_000 + step)
             seconds = time.perf_counter() - began
             tokens = sum(sum(r.mask) for r in result.rollouts)
-            folder.log(step, {**result.metrics, "seconds": seconds, "tokens_per_second": tokens / seconds})
+            folder.log(step, {**result.metrics, "seconds": seconds, "tokens_per_second": tokens / seconds}, phase)
             folder.samples(step, sample_rows(result.rollouts, result.scores, policy="training", limit=2))
             due = config.eval_every and step % config.eval_every == 0
             if due or step == config.steps:

@@ -140,9 +140,7 @@ class Reward(ABC):
 def as_source(obj: Any) -> Any:
     """`obj` itself when it is a reward source, a function as a source; raises RewardError otherwise."""
     if isinstance(obj, type):
-        raise RewardError(
-            f"got the class {obj.__name__}; a reward source is an instance: {obj.__name__}(...)"
-        )
+        raise RewardError(f"got the class {obj.__name__}; a reward source is an instance: {obj.__name__}(...)")
     if isinstance(obj, RewardSource):
         return obj
     if callable(obj):
@@ -221,8 +219,7 @@ def _attempt(source: RewardSource, rollouts: Sequence[Rollout]) -> tuple[list[Sc
     if not isinstance(scores, Sequence) or len(scores) != len(rollouts):
         got = f"{len(scores)} scores" if isinstance(scores, Sequence) else type(scores).__name__
         raise RewardError(
-            f"reward {source.name!r} returned {got} for {len(rollouts)} rollouts; expected a list with one "
-            f"Score each"
+            f"reward {source.name!r} returned {got} for {len(rollouts)} rollouts; expected a list with one Score each"
         )
     return [_verified(source, *pair) for pair in zip(scores, rollouts, strict=True)], None
 

@@ -36,9 +36,7 @@ class BradleyTerry(Reward):
             ModelError: not a reward model, or damaged.
         """
         final = Path(path) / "checkpoints" / "final"
-        return cls(
-            load_reward_model(str(final if final.is_dir() else path), device=device), max_tokens=max_tokens
-        )
+        return cls(load_reward_model(str(final if final.is_dir() else path), device=device), max_tokens=max_tokens)
 
     def score(self, rollouts: Sequence[Rollout]) -> list[Score]:
         """One score per rollout; those over `max_tokens` are errors."""
@@ -49,9 +47,7 @@ class BradleyTerry(Reward):
         """Scores of texts that were not sampled here."""
         rows = [self.model.encode(p, c) for p, c in zip(prompts, completions, strict=True)]
         lengths = [len(row.prompt_ids) + len(row.completion_ids) for row in rows]
-        values = iter(
-            self.model.scores([r for r, n in zip(rows, lengths, strict=True) if n <= self.max_tokens])
-        )
+        values = iter(self.model.scores([r for r, n in zip(rows, lengths, strict=True) if n <= self.max_tokens]))
         return [
             Score(value=next(values))
             if n <= self.max_tokens

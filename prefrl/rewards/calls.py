@@ -39,9 +39,7 @@ class Outcome:
     raised: BaseException | None = None
 
 
-def run_calls(
-    calls: Sequence[Call], *, timeout: float | None, workers: int, is_async: bool = False
-) -> list[Outcome]:
+def run_calls(calls: Sequence[Call], *, timeout: float | None, workers: int, is_async: bool = False) -> list[Outcome]:
     """Run all calls and return their outcomes in order.
 
     Plain calls run in up to `workers` threads. Coroutine functions run together in a private event loop
@@ -101,9 +99,7 @@ def _remaining(deadline: float | None) -> float | None:
 def _stop(thread: threading.Thread) -> None:
     """Raise CallTimeout in a thread, as soon as it runs Python code again."""
     if thread.ident is not None:
-        ctypes.pythonapi.PyThreadState_SetAsyncExc(
-            ctypes.c_ulong(thread.ident), ctypes.py_object(CallTimeout)
-        )
+        ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread.ident), ctypes.py_object(CallTimeout))
 
 
 class _Worker(threading.Thread):

@@ -34,9 +34,7 @@ class WeightedSum(Reward):
         self.terms: list[Term] = [(as_source(source), float(weight)) for source, weight in terms]
         for source, weight in self.terms:
             if not math.isfinite(weight):
-                raise ConfigError(
-                    f"the weight of reward {source.name!r} is {weight}; expected a finite number"
-                )
+                raise ConfigError(f"the weight of reward {source.name!r} is {weight}; expected a finite number")
         self.children = tuple(source for source, _ in self.terms)
         self.name = " + ".join(f"{weight:g}*{source.name}" for source, weight in self.terms)
 
@@ -49,9 +47,7 @@ class WeightedSum(Reward):
         return [self._combine(names, weights, row, flaky) for row in zip(*columns, strict=True)]
 
     @staticmethod
-    def _combine(
-        names: Sequence[str], weights: Sequence[float], row: Sequence[Score], flaky: set[str]
-    ) -> Score:
+    def _combine(names: Sequence[str], weights: Sequence[float], row: Sequence[Score], flaky: set[str]) -> Score:
         value: float | None = None
         steps: dict[int, float] = {}
         parts: dict[str, float] = {}
@@ -112,9 +108,7 @@ class Clip(Reward):
         self.name = self.source.name
 
     def score(self, rollouts: Sequence[Rollout]) -> list[Score]:
-        return [
-            self._clipped(score) if score.ok else score for score in verified_scores(self.source, rollouts)
-        ]
+        return [self._clipped(score) if score.ok else score for score in verified_scores(self.source, rollouts)]
 
     def _clipped(self, score: Score) -> Score:
         return Score(
@@ -177,9 +171,7 @@ class Normalise(Reward):
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         if "running" not in state:
-            raise RewardError(
-                f"the saved state of reward {self.name!r} holds no running mean; got {sorted(state)}"
-            )
+            raise RewardError(f"the saved state of reward {self.name!r} holds no running mean; got {sorted(state)}")
         running = state["running"]
         self.count, self.mean, self.m2 = running["count"], running["mean"], running["m2"]
         super().load_state_dict(state["children"])

@@ -67,15 +67,11 @@ class FunctionReward(Reward):
         metrics: what it passed to `log_metric`, by name; the means also become parts of the scores.
     """
 
-    def __init__(
-        self, fn: Callable[..., Any], *, name: str | None, timeout: float | None, workers: int
-    ) -> None:
+    def __init__(self, fn: Callable[..., Any], *, name: str | None, timeout: float | None, workers: int) -> None:
         if isinstance(fn, type) or not callable(fn):
             raise RewardError(f"got {fn!r}; expected a function")
         if workers < 1 or (timeout is not None and not timeout > 0):
-            raise ConfigError(
-                f"timeout={timeout}, workers={workers}: both must be positive (timeout may be None)"
-            )
+            raise ConfigError(f"timeout={timeout}, workers={workers}: both must be positive (timeout may be None)")
         self.fn, self.timeout, self.workers = fn, timeout, workers
         self.name = name or _name_of(fn)
         self.is_async = inspect.iscoroutinefunction(fn) or inspect.iscoroutinefunction(type(fn).__call__)
@@ -170,9 +166,7 @@ def as_score(value: Any) -> Score:
     if isinstance(value, Mapping):
         keys = [key for key in ("reward", "value") if key in value]
         if len(keys) != 1:
-            return Score.failed(
-                f"the function returned a dict with keys {list(value)}; expected one key 'reward'"
-            )
+            return Score.failed(f"the function returned a dict with keys {list(value)}; expected one key 'reward'")
         for part in value.keys() - keys:
             number = _number(value[part])
             if number is None:

@@ -61,9 +61,7 @@ def build(specs: Spec | Sequence[Spec]) -> RewardSource:
 
 def _term(spec: Spec) -> tuple[RewardSource, float]:
     if not isinstance(spec, str | Mapping) or (isinstance(spec, Mapping) and "kind" not in spec):
-        raise ConfigError(
-            f"got the reward {spec!r}; expected a kind, or a mapping with 'kind': {{kind: numeric}}"
-        )
+        raise ConfigError(f"got the reward {spec!r}; expected a kind, or a mapping with 'kind': {{kind: numeric}}")
     arguments = {"kind": spec} if isinstance(spec, str) else dict(spec)
     kind = str(arguments.pop("kind"))
     options = {name: arguments.pop(name) for name in OPTIONS if name in arguments}
@@ -104,9 +102,7 @@ def _kinds() -> list[str]:
 def _from_kind(kind: str, arguments: Mapping[str, Any]) -> Any:
     plugged = kind in plugins.names(GROUP)
     if plugged and kind in KINDS:
-        raise ConfigError(
-            f"{plugins.owner(GROUP, kind)} has a plug-in named like the built-in reward {kind!r}"
-        )
+        raise ConfigError(f"{plugins.owner(GROUP, kind)} has a plug-in named like the built-in reward {kind!r}")
     if kind in KINDS:
         return _call(kind, _import(KINDS[kind]), arguments)
     if not plugged:
@@ -130,9 +126,7 @@ def _from_path(path: str, arguments: Mapping[str, Any]) -> Any:
         target, arguments = _call(path, target, arguments), {}
     if isinstance(target, RewardSource):
         if arguments:
-            raise ConfigError(
-                f"{path!r} is a ready reward source; it takes no arguments, got {sorted(arguments)}"
-            )
+            raise ConfigError(f"{path!r} is a ready reward source; it takes no arguments, got {sorted(arguments)}")
         return target
     if not callable(target):
         raise ConfigError(f"{path!r} is {target!r}; expected a function, a reward source, or a class of one")

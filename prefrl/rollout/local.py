@@ -16,7 +16,7 @@ from transformers import DynamicCache
 from transformers.cache_utils import DynamicLayer
 
 from prefrl.config import SamplingConfig
-from prefrl.rollout.prefix import cache_is_shareable, prefill
+from prefrl.rollout.prefix import cache_is_shareable, keys_and_values, prefill
 from prefrl.rollout.sampler import row_uniforms
 from prefrl.types import Prompt, StopReason
 
@@ -43,7 +43,7 @@ class _PreallocatedLayer(DynamicLayer):
     """Keys and values of one layer in a buffer that is written in place instead of growing by copies."""
 
     def __init__(self, keys: Tensor, values: Tensor, capacity: int) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.length = keys.shape[-2]
         shape = (*keys.shape[:-2], capacity, keys.shape[-1])
         self.buffer_keys, self.buffer_values = keys.new_empty(shape), values.new_empty(shape)
@@ -57,8 +57,7 @@ class _PreallocatedLayer(DynamicLayer):
         self.buffer_keys[..., self.length : end, :] = key_states
         self.buffer_values[..., self.length : end, :] = value_states
         self.length = end
-        self._view()
-        return self.keys, self.values
+        return self._view()
 
     def get_seq_length(self) -> int:
         return self.length
@@ -67,9 +66,10 @@ class _PreallocatedLayer(DynamicLayer):
         self.buffer_keys, self.buffer_values = self.buffer_keys[rows], self.buffer_values[rows]
         self._view()
 
-    def _view(self) -> None:
-        self.keys = self.buffer_keys[..., : self.length, :]
-        self.values = self.buffer_values[..., : self.length, :]
+    def _view(self) -> tuple[Tensor, Tensor]:
+        keys, values = self.buffer_keys[..., : self.length, :], self.buffer_values[..., : self.length, :]
+        self.keys, self.values = keys, values
+        return keys, values
 
 
 class _Decoding:
@@ -102,8 +102,8 @@ class _Decoding:
                 self.cache = filled
                 return
             self.cache.layers = [
-                _PreallocatedLayer(layer.keys[source], layer.values[source], width + capacity)
-                for layer in filled.layers
+                _PreallocatedLayer(keys[source], values[source], width + capacity)
+                for keys, values in keys_and_values(filled)
             ]
 
     def advance(self) -> Tensor:

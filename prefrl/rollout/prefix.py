@@ -40,3 +40,8 @@ def right_pad(rows: Sequence[Ids], device: torch.device) -> tuple[Tensor, Tensor
         ids[i, : len(row)] = torch.tensor(row, dtype=torch.long)
         mask[i, : len(row)] = 1
     return ids.to(device), mask.to(device)
+
+
+def keys_and_values(cache: Any) -> list[tuple[Tensor, Tensor]]:
+    """Per layer, keys and values (B, heads, length, size) of a cache for which `cache_is_shareable` holds."""
+    return [(layer.keys, layer.values) for layer in cache.layers]

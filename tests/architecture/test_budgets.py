@@ -44,9 +44,7 @@ def sources() -> list[Path]:
     return sorted(f for package in ("prefrl", "annotate") for f in (ROOT / package).rglob("*.py"))
 
 
-def walk(
-    node: ast.AST, file: str, owner: ast.ClassDef | None = None, nested: bool = False
-) -> Iterator[Found]:
+def walk(node: ast.AST, file: str, owner: ast.ClassDef | None = None, nested: bool = False) -> Iterator[Found]:
     for child in ast.iter_child_nodes(node):
         if isinstance(child, Function | ast.ClassDef):
             yield Found(child, file, owner, nested)

@@ -159,9 +159,7 @@ def test_losses_are_pure():
 def test_algorithms_are_named_in_their_table_only():
     files = [f for f in [*sources("prefrl"), *sources("annotate")] if not relative(f).startswith(NAMING)]
     texts = [(f, n) for f in files for n in ast.walk(ast.parse(f.read_text())) if isinstance(n, ast.Constant)]
-    said = (
-        f"{relative(f)}:{n.lineno} says {n.value!r}" for f, n in texts if str(n.value).lower() in ALGORITHMS
-    )
+    said = (f"{relative(f)}:{n.lineno} says {n.value!r}" for f, n in texts if str(n.value).lower() in ALGORITHMS)
     check(said, "read the parts of an algorithm, never its name")
 
 
@@ -173,9 +171,7 @@ def test_light_modules_import_nothing_heavy():
 def test_light_modules_load_nothing_heavy():
     light = ["prefrl", *(f"prefrl.{unit}" for unit in sorted(LIGHT - {"__init__"}))]
     script = f"import sys, {', '.join(light)}; print(*sorted({HEAVY} & set(sys.modules)))"
-    done = subprocess.run(
-        [sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True, check=True)
     assert done.stdout.split() == []
 
 
@@ -195,9 +191,7 @@ def test_imported_distributions_are_declared():
     inside = sys.stdlib_module_names | {"prefrl", "annotate"}
     owners = packages_distributions()
     outside = [(i, owners.get(i.top, [i.top])) for i in all_imports() if i.top not in inside]
-    check(
-        (i for i, owner in outside if not known & {normal(o) for o in owner}), "declare it in pyproject.toml"
-    )
+    check((i for i, owner in outside if not known & {normal(o) for o in owner}), "declare it in pyproject.toml")
 
 
 def test_direct_dependencies_are_pinned():

@@ -61,9 +61,7 @@ def chatml() -> Any:
     return byte_tokenizer()
 
 
-@pytest.mark.parametrize(
-    "answer", ["It is.", "Ünïcode 天", "a\nb ", " bc", "<think>\nno\n</think>\n\nyes", "e", "m"]
-)
+@pytest.mark.parametrize("answer", ["It is.", "Ünïcode 天", "a\nb ", " bc", "<think>\nno\n</think>\n\nyes", "e", "m"])
 def test_prompt_and_completion_decode_to_the_rendered_conversation(chatml: Any, answer: str) -> None:
     messages = ({"role": "system", "content": "Short."}, USER, {"role": "assistant", "content": "b"}, USER)
     prompt = Prompt(id="p", messages=messages)
@@ -127,10 +125,7 @@ def test_tools_and_template_options_reach_the_template() -> None:
     assert start() == "no plain"
     assert start(tools=[], chat_template_kwargs={"style": None}) == "no plain"
     assert start(tools=[tool], chat_template_kwargs={"style": "terse"}) == "1 terse"
-    assert (
-        start(tools='[{"type": "function", "function": {"name": "f"}}]', chat_template_kwargs=None)
-        == "1 plain"
-    )
+    assert start(tools='[{"type": "function", "function": {"name": "f"}}]', chat_template_kwargs=None) == "1 plain"
     with pytest.raises(DataError, match="tools column of prompt 'p' is not JSON"):
         start(tools="[oops")
 

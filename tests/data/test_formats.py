@@ -167,9 +167,7 @@ def test_completions_of_prompts_messages_and_text() -> None:
         {"messages": [USER, BLUE]},
     ):
         assert to_completions(load_table([row])).items == [expected]
-    (prompt, completion), *_ = to_completions(
-        load_table([{"prompt": "The sky is", "completion": " blue."}])
-    ).items
+    (prompt, completion), *_ = to_completions(load_table([{"prompt": "The sky is", "completion": " blue."}])).items
     assert (prompt.text, completion.text) == ("The sky is", " blue.")
     ((prompt, completion),) = to_completions(load_table([{"text": "The sky is blue.", "x": 1}])).items
     assert (prompt.text, completion.text, prompt.columns) == ("", "The sky is blue.", {"x": 1})

@@ -32,8 +32,7 @@ def test_the_side_of_a_prompt_depends_on_seed_and_content_only() -> None:
 
 def test_rows_of_one_prompt_stay_together() -> None:
     pairs = [
-        Pair(prompt=PROMPTS[i % 50], chosen=Completion(text=f"a{i}"), rejected=Completion(text="b"))
-        for i in range(500)
+        Pair(prompt=PROMPTS[i % 50], chosen=Completion(text=f"a{i}"), rejected=Completion(text="b")) for i in range(500)
     ]
     train, held_out = split_by_prompt(pairs, 0.3, seed=3)
     assert {p.prompt.id for p in train}.isdisjoint(p.prompt.id for p in held_out)

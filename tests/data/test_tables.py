@@ -165,9 +165,7 @@ def test_hub_out_of_reach_names_local_formats(monkeypatch: pytest.MonkeyPatch) -
         load_table("org/name:train", split="test")
 
 
-def test_names_with_a_known_suffix_never_go_to_the_hub(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_names_with_a_known_suffix_never_go_to_the_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "data").mkdir()
     for name in ("nowhere/prompts.jsonl", "data/prompts.txt", "../prompts"):
@@ -175,9 +173,7 @@ def test_names_with_a_known_suffix_never_go_to_the_hub(
             load_table(name)
 
 
-def test_a_file_that_exists_is_never_taken_for_a_hub_id(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_file_that_exists_is_never_taken_for_a_hub_id(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "org").mkdir()
     write(tmp_path, "org/name", "{}")

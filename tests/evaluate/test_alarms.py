@@ -13,9 +13,7 @@ from prefrl.evaluate.alarms import ends, find_alarms
 from prefrl.evaluate.run_folder import RunData
 
 
-def run(
-    train: dict[str, list[float]], evaluation: dict[str, list[float]] | None = None, **status: Any
-) -> RunData:
+def run(train: dict[str, list[float]], evaluation: dict[str, list[float]] | None = None, **status: Any) -> RunData:
     lines: list[dict[str, Any]] = []
     for phase, columns in (("train", train), ("eval", evaluation or {})):
         for name, values in columns.items():
@@ -54,9 +52,7 @@ def test_each_alarm(metrics: dict[str, list[float]], words: str) -> None:
 def test_rising_reward_with_flat_independent_success_is_named() -> None:
     (alarm,) = find_alarms(run({"reward/mean": RISING}, {"win_rate": [0.5, 0.48], "accuracy": [0.1, 0.9]}))
     assert "rose from 0 to 0.9 while win rate on held-out prompts did not (0.5 to 0.48)" in alarm
-    assert (
-        "reward/mean on held-out" in find_alarms(run({"reward/mean": RISING}, {"reward/mean": [0.4, 0.4]}))[0]
-    )
+    assert "reward/mean on held-out" in find_alarms(run({"reward/mean": RISING}, {"reward/mean": [0.4, 0.4]}))[0]
     noise = [0.5, 0.9, 0.1, 0.8, 0.2, 0.7, 0.3, 0.6]
     assert find_alarms(run({"reward/mean": noise}, {"win_rate": [0.5, 0.4]})) == []
 

@@ -50,9 +50,7 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append(tag)
-        self.addresses += [
-            v or "" for k, v in attrs if k in ("src", "srcset", "href", "action", "data", "poster")
-        ]
+        self.addresses += [v or "" for k, v in attrs if k in ("src", "srcset", "href", "action", "data", "poster")]
 
     def handle_data(self, data: str) -> None:
         self.text += data
@@ -60,9 +58,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def rl_run(tmp_path_factory: pytest.TempPathFactory) -> RunFolder:
-    run = RunFolder.create(
-        tmp_path_factory.mktemp("runs") / "rl", "rl", {"policy": {"lr": 1.23456e-5}, "seed": 123456}
-    )
+    run = RunFolder.create(tmp_path_factory.mktemp("runs") / "rl", "rl", {"policy": {"lr": 1.23456e-5}, "seed": 123456})
     for step in range(8):
         run.log(step, _rl_metrics(step))
     for step, accuracy in ((0, 0.4), (7, 0.6)):
@@ -140,9 +136,7 @@ def test_texts_are_escaped_but_shown(rl_run: RunFolder, html: str) -> None:
 def test_sections_come_in_reading_order(rl_run: RunFolder) -> None:
     quality = evaluate_scores([1.0, 2.0], [0.0, 3.0], chosen_lengths=[1, 2], rejected_lengths=[2, 1])
     data = read(rl_run.path)
-    report = standard_sections(
-        data, headline=[("win rate", "72 %", "note")], extra=[quality_section(quality)]
-    )
+    report = standard_sections(data, headline=[("win rate", "72 %", "note")], extra=[quality_section(quality)])
     text = Page(write_report(rl_run, report).read_text()).text
     order = [
         "Mean reward rose from 0.20 to 0.90 in 8 steps",
@@ -182,9 +176,7 @@ def test_configuration_is_exact_and_summary_is_rounded(html: str) -> None:
 def test_a_supervised_run_gets_its_own_curves(tmp_path: Path) -> None:
     run = RunFolder.create(tmp_path / "a", "dpo", {})
     for step in range(3):
-        run.log(
-            step, {"loss": 0.7, "accuracy": 0.5, "margin": 0.1, "chosen_logp": -9.0, "rejected_logp": -9.5}
-        )
+        run.log(step, {"loss": 0.7, "accuracy": 0.5, "margin": 0.1, "chosen_logp": -9.0, "rejected_logp": -9.5})
         run.log(step, {"loss": 0.8, "accuracy": 0.625}, phase="eval")
     report = standard_sections(read(run.path))
     drawn = {f.title: f for f in _figures(report)}
@@ -210,10 +202,7 @@ def test_samples_stand_by_policy_or_by_first_and_last_step() -> None:
     (sample,) = section.blocks[0].samples
     assert [(a.policy, a.text) for a in sample.answers] == [("step 0", "t0"), ("step 9", "t9")]
 
-    rows = [
-        {"step": 0, "prompt": "p", "policy": p, "completion": p}
-        for p in ("before", "after", "after", "best of 8")
-    ]
+    rows = [{"step": 0, "prompt": "p", "policy": p, "completion": p} for p in ("before", "after", "after", "best of 8")]
     (section,) = sample_sections(_data(samples=rows))
     policies = [a.policy for a in section.blocks[0].samples[0].answers]
     assert policies == ["before", "after (1 of 2 answers)", "best of 8"]

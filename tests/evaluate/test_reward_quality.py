@@ -22,10 +22,7 @@ from prefrl.evaluate.reward_quality import (
 from prefrl.types import Completion, Pair, Prompt
 
 LOG3 = math.log(3)  # sigmoid(log 3) = 3/4
-TRAIN = [
-    (f"question {i}", f"thank you kindly friend {i}", f"go away fool {i} now and never return")
-    for i in range(12)
-]
+TRAIN = [(f"question {i}", f"thank you kindly friend {i}", f"go away fool {i} now and never return") for i in range(12)]
 
 
 def test_accuracy_is_strict_and_ties_are_shown() -> None:
@@ -92,9 +89,7 @@ def test_a_reward_that_is_the_length_is_told_apart() -> None:
 def test_within_pair_correlation_does_not_depend_on_which_side_is_chosen() -> None:
     a, b = [1.0, 4.0, 2.0], [3.0, 1.0, 2.5]
     one = evaluate_scores(a, b, chosen_lengths=[5, 9, 4], rejected_lengths=[6, 2, 4])
-    other = evaluate_scores(
-        [3.0, 4.0, 2.0], [1.0, 1.0, 2.5], chosen_lengths=[6, 9, 4], rejected_lengths=[5, 2, 4]
-    )
+    other = evaluate_scores([3.0, 4.0, 2.0], [1.0, 1.0, 2.5], chosen_lengths=[6, 9, 4], rejected_lengths=[5, 2, 4])
     assert one.length_within == pytest.approx(other.length_within)
     assert one.length_within == pytest.approx((2 + 21) / math.sqrt((4 + 9 + 0.25) * (1 + 49)))
 
@@ -126,9 +121,7 @@ def test_text_baselines_say_what_is_missing() -> None:
 
 
 def test_the_comparison_with_a_baseline_is_paired() -> None:
-    quality = evaluate_scores(
-        [1.0] * 8, [0.0] * 8, chosen_lengths=[1] * 6 + [3] * 2, rejected_lengths=[2] * 8
-    )
+    quality = evaluate_scores([1.0] * 8, [0.0] * 8, chosen_lengths=[1] * 6 + [3] * 2, rejected_lengths=[2] * 8)
     test = quality.versus(quality.baselines[0])
     assert (test.wins, test.losses, test.ties) == (6, 0, 2)
     assert test.p_value == pytest.approx(2 / 64)
@@ -169,9 +162,7 @@ def test_columns_that_do_not_match_are_refused(arguments: dict[str, list[float]]
 
 
 def test_figures_are_drawn() -> None:
-    quality = evaluate_scores(
-        [1.0, 2.0, 0.5], [0.0, 3.0, 0.1], chosen_lengths=[1, 4, 3], rejected_lengths=[2, 3, 3]
-    )
+    quality = evaluate_scores([1.0, 2.0, 0.5], [0.0, 3.0, 0.1], chosen_lengths=[1, 4, 3], rejected_lengths=[2, 3, 3])
     curve = quality.calibration_figure().axes[0].lines[1]
     assert list(curve.get_xdata()) == pytest.approx([b.predicted for b in quality.calibration])
     assert [t.get_text() for t in quality.accuracy_figure().axes[0].get_yticklabels()] == [
@@ -204,10 +195,7 @@ def test_pairs_of_one_prompt_are_one_cluster() -> None:
     same = [pair("a", "bb") for _ in range(6)]
     apart = [pair("a", "bb", prompt=f"q{i}") for i in range(6)]
     scores = [1.0] * 6, [0.0] * 6
-    assert (
-        evaluate_pairs(*scores, same).accuracy.interval[0]
-        < evaluate_pairs(*scores, apart).accuracy.interval[0]
-    )
+    assert evaluate_pairs(*scores, same).accuracy.interval[0] < evaluate_pairs(*scores, apart).accuracy.interval[0]
 
 
 def test_labels_say_which_side_is_preferred() -> None:

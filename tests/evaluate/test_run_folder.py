@@ -150,9 +150,7 @@ def test_a_killed_run_is_read_up_to_its_last_full_line(run: RunFolder) -> None:
 def test_samples_keep_every_key_and_any_text(run: RunFolder) -> None:
     run.samples(4, [{"prompt": "p", "text": "a\nb\u2028\ud800", "stop": StopReason.EOS, "reward": math.nan}])
     data = read(run.path)
-    assert data.samples == [
-        {"step": 4, "prompt": "p", "text": "a\nb\u2028\ud800", "stop": "eos", "reward": None}
-    ]
+    assert data.samples == [{"step": 4, "prompt": "p", "text": "a\nb\u2028\ud800", "stop": "eos", "reward": None}]
     assert data.skipped_samples == 0
 
 

@@ -71,7 +71,10 @@ DECODERS = ("pad is eos", "pad apart")
 
 def trained(base, **options):
     """A reward model whose trained weights were moved, so that a round trip has something to lose."""
-    model = new_reward_model(base, **options)
+    return moved(new_reward_model(base, **options))
+
+
+def moved(model):
     generator = torch.Generator().manual_seed(7)
     with torch.no_grad():
         for parameter in model.module.parameters():
@@ -200,10 +203,11 @@ def test_on_top_of_a_policys_adapter(bases, tmp_path):
                 parameter.fill_(0.05)
     policy.save(tmp_path / "policy")
     model = new_reward_model(str(tmp_path / "policy"))
+    assert all(parameter.requires_grad for parameter in model.module.parameters())
     ids = torch.tensor([[5, 6, 7]])
     wanted = policy.decoder(input_ids=ids, use_cache=False).last_hidden_state
     torch.testing.assert_close(model.model.model(input_ids=ids, use_cache=False).last_hidden_state, wanted)
-    model.save(tmp_path / "rm")
+    moved(model).save(tmp_path / "rm")
     again = load_reward_model(str(tmp_path / "rm"))
     close(again.scores(rows_of(again)), model.scores(rows_of(model)))
 
@@ -219,16 +223,20 @@ def test_an_adapter_whose_base_would_not_come_back_is_refused(bases, base, tmp_p
             new_reward_model(bases[base], lora=2, layers=1)
 
 
-def test_seeds(bases):
-    heads = [new_reward_model(bases["pad is eos"], seed=s).model.score.weight for s in (0, 0, 1)]
-    assert torch.equal(heads[0], heads[1])
-    assert not torch.equal(heads[0], heads[2])
+@pytest.mark.parametrize("options", [WHOLE, LORA], ids=str)
+@pytest.mark.parametrize("base", [*DECODERS, "encoder"])
+def test_a_fresh_model_scores_everything_0(bases, base, options):
+    model = new_reward_model(bases[base], **options)
+    assert set(model.scores(rows_of(model))) == {0.0}
 
 
-def test_a_fresh_head_has_no_bias_and_unit_scale(bases):
-    head = new_reward_model(bases["pad is eos"]).model.score
-    assert head.bias is None
-    assert float(head.weight.detach().std()) == pytest.approx(33**-0.5, rel=0.5)
+def test_the_seed_is_that_of_the_adapter(bases):
+    def adapter(seed):
+        module = new_reward_model(bases["pad is eos"], lora=4, seed=seed).module
+        return torch.cat([p.detach().flatten() for n, p in module.named_parameters() if "lora_A" in n])
+
+    assert torch.equal(adapter(0), adapter(0))
+    assert not torch.equal(adapter(0), adapter(1))
 
 
 def test_two_labels_are_refused(bases, tmp_path):

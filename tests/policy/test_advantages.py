@@ -42,7 +42,9 @@ def test_partial_rewards():
     close(credit([0, 0.25, 0.5, 0.25], "group_mean"), [-0.25, 0, 0.25, 0])
 
 
-@pytest.mark.parametrize(("value", "count", "dtype"), [(0.9, 8, torch.float32), (0.1, 3, torch.float64), (0.35, 8, torch.float32)])
+@pytest.mark.parametrize(
+    ("value", "count", "dtype"), [(0.9, 8, torch.float32), (0.1, 3, torch.float64), (0.35, 8, torch.float32)]
+)
 @pytest.mark.parametrize("baseline", ["group_mean", "leave_one_out"])
 def test_groups_equal_up_to_float_noise_give_exactly_zero(value, count, dtype, baseline):
     assert (credit([value] * count, baseline, "group_std", dtype=dtype) == 0).all()
@@ -100,7 +102,7 @@ def test_reductions():
 
 
 def test_dr_grpo_removes_the_length_bias():
-    # Advantage -0.5: per-response mean gives -0.25 a token at length 2 and -0.025 at length 20; constant 20 gives -0.025 at both.
+    # Advantage -0.5: the per-response mean weighs a token by the length of its response, the constant does not.
     assert [-0.5 * float(weights([n], [0], "sequence_mean")) for n in (2, 20)] == [-0.25, -0.025]
     assert [-0.5 * float(weights([n], [0], "constant")) for n in (2, 20)] == [-0.025, -0.025]
 

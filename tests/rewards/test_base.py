@@ -102,9 +102,7 @@ def test_errors_everywhere_stop_whatever_is_allowed(rollout, n):
 
 
 def test_an_exception_of_the_source_names_it_and_keeps_its_traceback(rollout):
-    with pytest.raises(
-        RewardError, match=r"'broken' failed on 2 of 2 .* prompt 'p0': KeyError: 'x'"
-    ) as caught:
+    with pytest.raises(RewardError, match=r"'broken' failed on 2 of 2 .* prompt 'p0': KeyError: 'x'") as caught:
         checked_scores(Broken(KeyError("x")), batch(rollout, 2))
     assert isinstance(caught.value.__cause__, KeyError)
 

@@ -77,9 +77,7 @@ def test_weights_must_be_finite_and_present():
 
 
 def test_gate_passes_at_the_threshold_and_replaces_below(rollout):
-    inner = Fixed(
-        "quality", [Score(value=7.0, steps=((0, 1.0),)), 9.0, Score.failed("down"), Score.failed("down")]
-    )
+    inner = Fixed("quality", [Score(value=7.0, steps=((0, 1.0),)), 9.0, Score.failed("down"), Score.failed("down")])
     gate = Fixed("format", [0.5, 0.4999, 0.0, 1.0])
     opened, closed, hidden, failed = score(Gate(inner, gate, 0.5, otherwise=-1.0), rollout, 4)
     assert (opened.value, opened.steps) == (7.0, ((0, 1.0),))

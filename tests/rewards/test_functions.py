@@ -48,9 +48,7 @@ def test_a_chat_prompt_arrives_as_messages(rollout):
     one = rollout("hello", messages=[{"role": "user", "content": "hi"}])
     got = []
     function(lambda prompt, completion, text: got.append((prompt, completion, text)) or 0.0).score([one])
-    assert got == [
-        ([{"role": "user", "content": "hi"}], [{"role": "assistant", "content": "hello"}], "hello")
-    ]
+    assert got == [([{"role": "user", "content": "hi"}], [{"role": "assistant", "content": "hello"}], "hello")]
 
 
 def test_keyword_arguments_collect_every_column_and_name(rollout):
@@ -110,9 +108,7 @@ def test_tensors_of_one_element_are_numbers(rollout):
 
 
 def test_nan_is_an_error_not_a_zero(rollout):
-    scores = checked_scores(
-        function(lambda text: math.nan if text == "x" else 0.0), [rollout("x"), rollout("y")]
-    )
+    scores = checked_scores(function(lambda text: math.nan if text == "x" else 0.0), [rollout("x"), rollout("y")])
     assert [s.ok for s in scores] == [False, True]
 
 
@@ -249,9 +245,7 @@ def test_trl_logging_is_collected(rollout):
 
 def test_columns_that_some_rows_lack_are_none_in_kwargs(rollout):
     got = []
-    function(lambda completions, **kw: got.append(kw["answer"]) or [0.0, 0.0]).score(
-        [rollout(answer=1), rollout()]
-    )
+    function(lambda completions, **kw: got.append(kw["answer"]) or [0.0, 0.0]).score([rollout(answer=1), rollout()])
     assert got == [[1, None]]
 
 

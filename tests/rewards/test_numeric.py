@@ -157,9 +157,7 @@ def test_a_gold_that_is_no_number_is_an_error(rollout, gold, reason):
 
 
 def test_a_missing_column_stops(rollout):
-    with pytest.raises(
-        RewardError, match=r"'numeric' needs the dataset column 'answer'.*its columns: solution"
-    ):
+    with pytest.raises(RewardError, match=r"'numeric' needs the dataset column 'answer'.*its columns: solution"):
         checked_scores(numeric(), [rollout("42", solution=42)])
 
 

@@ -212,7 +212,5 @@ def test_making_verifiers_imports_no_heavy_library():
         "rewards.build(['numeric', {'kind': 'json', 'weight': 0.5}])\n"
         "print([m for m in ('torch', 'transformers', 'datasets', 'asyncio', 'numpy') if m in sys.modules])\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
-    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True)
     assert done.stdout == "[]\n"

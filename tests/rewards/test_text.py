@@ -210,10 +210,7 @@ def test_regex_captures(rollout, options, text, gold, parsed, correct):
 
 
 def test_regex_needs_a_gold_text(rollout):
-    assert (
-        one(regex("a", "answer"), rollout("a", answer=None)).error
-        == "the column 'answer' is None; expected a text"
-    )
+    assert one(regex("a", "answer"), rollout("a", answer=None)).error == "the column 'answer' is None; expected a text"
 
 
 @pytest.mark.parametrize(

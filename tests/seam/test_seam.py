@@ -104,8 +104,9 @@ def test_failed_rollouts_leave_baseline_loss_and_means():
 
 
 def test_a_step_score_reaches_only_the_tokens_before_it():
-    from prefrl.policy.credit import Scored, weighted_rows
     from tiny import rollout
+
+    from prefrl.policy.credit import Scored, weighted_rows
 
     pair = [
         Scored(rollout((1, 2, 3, 4)), Score(steps=((1, 1.0), (3, 0.0)))),

@@ -78,9 +78,7 @@ def json_object(required: Sequence[str] = (), column: str | None = None, *, stri
         gold = None if column is None else gold_of(rollout, column, "json")
         fields = _parse(gold) if isinstance(gold, str) else gold
         if column is not None and not (isinstance(fields, Mapping) and fields):
-            return Score.failed(
-                f"the column {column!r} is {gold!r}; expected an object with at least one field"
-            )
+            return Score.failed(f"the column {column!r} is {gold!r}; expected an object with at least one field")
         return _grade(find_object(rollout.text, strict=strict), keys, fields)
 
     return Verifier("json", check)

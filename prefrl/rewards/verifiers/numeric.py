@@ -66,9 +66,7 @@ def _values(match: re.Match[str]) -> Iterator[float]:
         yield sign * (whole + num / den)
 
 
-def numeric(
-    column: str = "answer", *, rel_tol: float = 1e-6, abs_tol: float = 1e-9, pick: str = "last"
-) -> Verifier:
+def numeric(column: str = "answer", *, rel_tol: float = 1e-6, abs_tol: float = 1e-9, pick: str = "last") -> Verifier:
     """1 when the picked number of the completion equals the number in the gold column, else 0.
 
     Equal means `|a - gold| <= max(rel_tol * max(|a|, |gold|), abs_tol)`: with the defaults 1000000 and

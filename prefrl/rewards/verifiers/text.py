@@ -66,8 +66,7 @@ class _Chooser:
         self.by_key = {option.casefold(): option for option in options}
         if len(options) < 2 or "" in options or len(self.by_key) < len(options):
             raise ConfigError(
-                f"choice: options={list(options)}; expected two or more, none empty, no two that differ in "
-                f"case only"
+                f"choice: options={list(options)}; expected two or more, none empty, no two that differ in case only"
             )
         self.options = options
         self.letters = all(len(option) == 1 for option in options)
@@ -145,9 +144,7 @@ def regex(
         raise ConfigError(f"regex: group={group!r} needs a column to compare with; add column=...")
     key = min(compiled.groups, 1) if group is None else group
     if key not in [*range(compiled.groups + 1), *compiled.groupindex]:
-        raise ConfigError(
-            f"regex: the pattern {pattern!r} has no group {key!r}; it has {compiled.groups} groups"
-        )
+        raise ConfigError(f"regex: the pattern {pattern!r} has no group {key!r}; it has {compiled.groups} groups")
 
     def check(rollout: Rollout) -> Score:
         match = None
@@ -191,9 +188,7 @@ def length_band(low: int, high: int, unit: str = "words") -> Verifier:
     if not 0 <= low <= high:
         raise ConfigError(f"length_band: got low={low}, high={high}; expected 0 <= low <= high")
     if unit not in UNITS:
-        raise ConfigError(
-            f"length_band: unknown unit {unit!r}; one of {', '.join(UNITS)}.{did_you_mean(unit, UNITS)}"
-        )
+        raise ConfigError(f"length_band: unknown unit {unit!r}; one of {', '.join(UNITS)}.{did_you_mean(unit, UNITS)}")
     measure = UNITS[unit]
 
     def check(rollout: Rollout) -> Score:
