@@ -7,11 +7,12 @@ from collections.abc import Sequence
 from prefrl.types import Row
 
 
-def pack(rows: Sequence[Row], token_budget: int) -> list[list[Row]]:
+def pack(rows: Sequence[Row], token_budget: int, *, shared: bool = True) -> list[list[Row]]:
     """Split rows into micro-batches of at most `token_budget` computed token positions (padding included).
 
     Rows with the same atom stay together, rows with the same prompt come together, and lengths within a
     micro-batch are alike. An atom larger than the budget gets a micro-batch of its own: nothing is cut.
+    `shared` says whether the module computes a prompt once for all its completions.
     """
     atoms: dict[tuple[int, int], list[Row]] = {}
     for index, row in enumerate(rows):
@@ -21,18 +22,19 @@ def pack(rows: Sequence[Row], token_budget: int) -> list[list[Row]]:
     batches: list[list[Row]] = []
     current: list[Row] = []
     for atom in order:
-        if current and positions([*current, *atom]) > token_budget:
+        if current and positions([*current, *atom], shared=shared) > token_budget:
             batches.append(current)
             current = []
         current = [*current, *atom]
     return [*batches, current] if current else batches
 
 
-def positions(rows: Sequence[Row]) -> int:
-    """Token positions computed for a micro-batch: distinct prompts once, distinct completions once each, padded."""
+def positions(rows: Sequence[Row], *, shared: bool = True) -> int:
+    """Token positions computed for a micro-batch of distinct rows, padded; `shared` prompts count once."""
     prompts = {row.prompt_ids for row in rows}
     distinct = {(row.prompt_ids, row.completion_ids) for row in rows}
-    return len(prompts) * max(len(p) for p in prompts) + len(distinct) * _longest(rows)
+    computed = len(prompts) if shared else len(distinct)
+    return computed * max(len(p) for p in prompts) + len(distinct) * _longest(rows)
 
 
 def distinct_rows(rows: Sequence[Row]) -> tuple[list[Row], list[int]]:

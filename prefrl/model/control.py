@@ -45,6 +45,11 @@ class ControlPolicy:
         """The module whose parameters are trained."""
         return self.net
 
+    @property
+    def shares_prompts(self) -> bool:
+        """Whether a prompt is computed once for all its rows."""
+        return False
+
     def token_outputs(self, rows: Sequence[Row], temperature: float = 1.0) -> Tensor:
         """Log-probs of all masked-in actions, laid end to end (N,), with gradient."""
         observations = torch.cat([row.observations for row in rows if row.observations is not None])

@@ -30,6 +30,11 @@ class Trainable(Protocol):
         """The module whose parameters are trained."""
         ...
 
+    @property
+    def shares_prompts(self) -> bool:
+        """Whether a prompt is computed once for all its rows."""
+        ...
+
     def token_outputs(self, rows: Sequence[Row], temperature: float = 1.0) -> Tensor:
         """The module's output at every masked-in token, laid end to end (N,), with gradient."""
         ...
@@ -98,7 +103,7 @@ class Engine:
         """Log-probs (n,) of every row's tokens without gradient, in the order given; 0 where the mask is False."""
         result = {id(row): torch.zeros(len(row.mask)) for row in rows}
         with self._weights(who):
-            for micro in pack(rows, self.optim.token_budget):
+            for micro in pack(rows, self.optim.token_budget, shared=self.actor.shares_prompts):
                 flat = self._outputs(micro).float().cpu()
                 for row, part in zip(micro, flat.split([sum(r.mask) for r in micro]), strict=True):
                     result[id(row)][torch.tensor(row.mask)] = part
@@ -110,9 +115,10 @@ class Engine:
         Raises:
             RunError: the loss or the gradient is not finite; the weights are left as they were.
         """
+        counting = [row for row in rows if _counts(row)]
         sums: Sums = {}
         loss_sum = torch.zeros((), dtype=torch.float64)
-        for micro in pack([row for row in rows if _counts(row)], self.optim.token_budget):
+        for micro in pack(counting, self.optim.token_budget, shared=self.actor.shares_prompts):
             loss, metrics = objective(self._batch(micro))
             loss.backward()
             loss_sum += loss.detach().double().cpu()

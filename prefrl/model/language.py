@@ -16,6 +16,7 @@ from prefrl.model.checkpoint import atomic_folder
 from prefrl.model.kernel import suffix_hidden
 from prefrl.model.logprobs import token_logps
 from prefrl.rollout.local import draw, requests_for
+from prefrl.rollout.prefix import cache_is_shareable
 from prefrl.rollout.sampler import occurrences
 from prefrl.types import Prompt, Rollout, Row
 
@@ -49,6 +50,11 @@ class LanguageModel:
         cap = getattr(config, "final_logit_softcapping", None)
         scale = getattr(config, "logit_scale", None) or 1.0 / (getattr(config, "logits_scaling", None) or 1.0)
         return head if not cap and scale == 1.0 else _ShapedHead(head, float(scale), float(cap or 0.0))
+
+    @property
+    def shares_prompts(self) -> bool:
+        """Whether a prompt is computed once for all its rows."""
+        return cache_is_shareable(self.decoder)
 
     def encode(self, prompt: Prompt) -> tuple[int, ...]:
         """Token ids of a prompt, ready for the completion to follow."""

@@ -28,7 +28,7 @@ from prefrl.model.load import (
     pretrained,
     resolve,
 )
-from prefrl.rollout.prefix import right_pad
+from prefrl.rollout.prefix import cache_is_shareable, right_pad
 from prefrl.types import Completion, Prompt, Row
 
 
@@ -57,6 +57,11 @@ class RewardModel:
     def is_decoder(self) -> bool:
         """True for causal models, which have a `score` head; False for encoders."""
         return hasattr(self._bare, "score")
+
+    @property
+    def shares_prompts(self) -> bool:
+        """Whether a prompt is computed once for all its rows."""
+        return self.is_decoder and cache_is_shareable(getattr(self._bare, self._bare.base_model_prefix))
 
     def encode(self, prompt: Prompt, completion: Completion) -> Row:
         """The row that scores `completion` as an answer to `prompt`, by text, whatever tokenizer wrote it.
@@ -95,7 +100,7 @@ class RewardModel:
         from prefrl.model.batching import pack
 
         result: dict[int, float] = {}
-        for micro in pack(rows, token_budget):
+        for micro in pack(rows, token_budget, shared=self.shares_prompts):
             values = self.token_outputs(micro).tolist()
             result.update({id(row): value for row, value in zip(micro, values, strict=True)})
         return [result[id(row)] for row in rows]

@@ -103,6 +103,11 @@ def _problems(algorithm: Algorithm) -> list[str]:
         found.append(
             f"clip bounds [1 - {clip.low}, 1 + {clip.high}] are not an interval around 1. Use low in [0, 1], high >= 0."
         )
+    if algorithm.ratio == "sequence" and algorithm.reduction != "sequence_mean":
+        found.append(
+            f"ratio 'sequence' carries the whole row's gradient at each of its tokens, so reduction "
+            f"{algorithm.reduction!r} would weigh a row by its length. Set reduction to 'sequence_mean'."
+        )
     if kl.coef < 0:
         found.append(f"kl.coef is {kl.coef}; a negative coefficient rewards drifting away. Use 0 or more.")
     if kl.place == "reward" and kl.coef and kl.estimator != "k1":

@@ -16,7 +16,7 @@ from prefrl.policy.optimizer import PolicyOptimizer
 from prefrl.types import Prompt, Score
 
 # Online DPO learns from two of a group's completions only and needs more steps for the same success.
-STEPS = {"dpo": 260}
+STEPS = {"dpo": 260, "rloo": 240}
 
 
 @dataclass
