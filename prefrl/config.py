@@ -290,7 +290,7 @@ class QuickstartConfig(RunConfig):
     max_new_tokens: int = 32
     temperature: float = 0.8
     top_layers: int = 10
-    steps: int = 16
+    steps: int = 18
     eval_prompts: int = 80
 
 

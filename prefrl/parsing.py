@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import inspect
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -19,6 +20,16 @@ import yaml
 from prefrl.errors import ConfigError, did_you_mean
 
 T = TypeVar("T")
+
+_EXPECTED = {
+    "float": "a number",
+    "int": "an integer",
+    "bool": "true or false",
+    "str": "text",
+    "list": "a list, such as '[{kind: numeric, column: answer}]'",
+    "tuple": "a list, such as '[a, b]'",
+}
+_OWN_FLAGS = ("config", "print-config", "help")
 
 
 def parse(config_type: type[T], arguments: Sequence[str], *, prog: str) -> tuple[T, bool]:
@@ -32,19 +43,14 @@ def parse(config_type: type[T], arguments: Sequence[str], *, prog: str) -> tuple
     Raises:
         ConfigError: a file that cannot be read, an unknown key (with the nearest valid one), or a wrong value.
     """
-    from jsonargparse import ArgumentParser
-
-    parser = ArgumentParser(prog=prog, exit_on_error=False, default_env=False)
-    parser.add_argument("--config", action="config", help="YAML file; may also come first without this flag")
-    parser.add_argument("--print-config", action="store_true", help="show the resolved configuration and stop")
-    parser.add_class_arguments(config_type, as_group=False)
-    arguments = _algorithm_parts(list(arguments))
+    arguments = _algorithm_parts(_switches(config_type, arguments))
     if arguments and not arguments[0].startswith("-"):
         arguments = ["--config", *arguments]
     for flag, value in zip(arguments, arguments[1:], strict=False):
         if flag == "--config":
             check_keys(config_type, read_yaml(value), value)
     _check_flags(config_type, arguments)
+    parser = _parser(config_type, prog)
     try:
         namespace = parser.parse_args(arguments)
         built = parser.instantiate(namespace)
@@ -61,9 +67,9 @@ def read_yaml(path: str) -> dict[str, Any]:
         near = did_you_mean(file.name, [p.name for p in file.parent.iterdir()]) if file.parent.is_dir() else ""
         raise ConfigError(f"The configuration file {path} does not exist.{near}")
     try:
-        content = yaml.safe_load(file.read_text())
-    except yaml.YAMLError as error:
-        raise ConfigError(f"{path} is not valid YAML: {error}") from error
+        content = yaml.safe_load(file.read_text(encoding="utf-8"))
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        raise ConfigError(f"{path} is not valid YAML: {_one_line(str(error))}") from error
     if not isinstance(content, dict | None):
         raise ConfigError(f"{path} holds a {type(content).__name__}; expected keys and values.")
     return content or {}
@@ -74,9 +80,8 @@ def check_keys(config_type: Any, content: Mapping[str, Any], where: str, prefix:
     hints = get_type_hints(config_type)
     for key, value in content.items():
         if key not in hints:
-            raise ConfigError(
-                f"{where}: unknown key {prefix + str(key)!r}; valid here: {', '.join(hints)}.{did_you_mean(str(key), hints)}"
-            )
+            valid = f"valid here: {', '.join(hints)}.{did_you_mean(str(key), hints)}"
+            raise ConfigError(f"{where}: unknown key {prefix + str(key)!r}; {valid}")
         if dataclasses.is_dataclass(hints[key]) and isinstance(value, Mapping):
             check_keys(hints[key], value, where, f"{prefix}{key}.")
 
@@ -88,6 +93,18 @@ def flags(config_type: Any, prefix: str = "") -> list[str]:
         nested = dataclasses.is_dataclass(hint)
         names += flags(hint, f"{prefix}{name}.") if nested else [prefix + name]
     return names
+
+
+def descriptions(config_type: Any, prefix: str = "") -> dict[str, str]:
+    """What the docstrings of a configuration and of its parts say of every dotted name."""
+    said: dict[str, str] = {}
+    for owner in reversed(config_type.__mro__):
+        for name, text in re.findall(r"^    (\w+): (.*)$", inspect.cleandoc(owner.__doc__ or ""), re.MULTILINE):
+            said[prefix + name] = text
+    for name, hint in get_type_hints(config_type).items():
+        if dataclasses.is_dataclass(hint):
+            said |= descriptions(hint, f"{prefix}{name}.")
+    return said
 
 
 def to_dict(config: Any) -> dict[str, Any]:
@@ -102,13 +119,40 @@ def _plain_value(value: Any) -> Any:
     return [_plain_value(item) for item in value] if isinstance(value, list | tuple) else value
 
 
+def _parser(config_type: Any, prog: str) -> Any:
+    from jsonargparse import ArgumentParser
+
+    usage = f"{prog} [CONFIG.yaml] [--flag value ...]"
+    parser = ArgumentParser(prog=prog, usage=usage, exit_on_error=False, default_env=False, print_config=None)
+    parser.description = (config_type.__doc__ or "").partition("\n")[0]
+    parser.add_argument("--config", action="config", help="YAML file; may also come first without this flag")
+    parser.add_argument("--print-config", action="store_true", help="show the resolved configuration and stop")
+    parser.add_class_arguments(config_type, as_group=False)
+    said, hints = descriptions(config_type), get_type_hints(config_type)
+    for action in parser._actions:
+        action.help = said.get(action.dest, action.help)
+    for name, group in parser.groups.items():
+        group.title, group.description = name, (hints[name].__doc__ or "").partition("\n")[0]
+    return parser
+
+
 def _check_flags(config_type: Any, arguments: Sequence[str]) -> None:
-    valid = [*flags(config_type), "config", "print-config", "help"]
+    valid = [*flags(config_type), *_OWN_FLAGS]
     groups = {name.rsplit(".", 1)[0] for name in valid if "." in name}
     for argument in arguments:
         name = argument[2:].split("=", 1)[0]
         if argument.startswith("--") and name not in valid and name.rstrip("+") not in {*valid, *groups}:
-            raise ConfigError(f"Unknown flag --{name}.{did_you_mean(name, valid).replace(chr(39), '')} See --help.")
+            near = did_you_mean(f"--{name}", [f"--{known}" for known in valid])
+            raise ConfigError(f"Unknown flag --{name}.{near} See --help.")
+
+
+def _switches(config_type: Any, arguments: Sequence[str]) -> list[str]:
+    """Let `--overwrite` alone mean `--overwrite true`."""
+    switches = {f"--{name}" for name, hint in get_type_hints(config_type).items() if hint is bool}
+    spelled: list[str] = []
+    for argument, following in zip(arguments, [*arguments[1:], "--"], strict=True):
+        spelled += [argument, "true"] if argument in switches and following.startswith("--") else [argument]
+    return spelled
 
 
 def _algorithm_parts(arguments: list[str]) -> list[str]:
@@ -137,8 +181,14 @@ def _with_algorithm(arguments: list[str], parts: dict[str, Any]) -> list[str]:
     if not parts:
         return arguments
     if "name" not in parts:
-        parts = {**_algorithm_of_file(arguments), **parts}
+        parts = _merged(_algorithm_of_file(arguments), parts)
     return [*arguments, "--algorithm", yaml.safe_dump(parts, default_flow_style=True)]
+
+
+def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested mappings merged key by key; `above` wins."""
+    both = {k: _merged(below[k], v) for k, v in above.items() if isinstance(v, dict) and isinstance(below.get(k), dict)}
+    return {**below, **above, **both}
 
 
 def _algorithm_of_file(arguments: list[str]) -> dict[str, Any]:
@@ -149,5 +199,21 @@ def _algorithm_of_file(arguments: list[str]) -> dict[str, Any]:
 
 
 def _plain(message: str) -> str:
-    """jsonargparse's message in one line."""
+    """jsonargparse's message as one line in the words of this project."""
+    message = _one_line(message)
+    if found := re.fullmatch(r'.*Parser key "([^"]+)": Expected a (.+?)\. Got value: (.*)', message):
+        key, kind, value = found.groups()
+        choices = re.findall(r"'([^']*)'", kind) if "Literal" in kind else []
+        if choices:
+            return f"{key} is {value!r}; valid: {', '.join(choices)}.{did_you_mean(value, choices)}"
+        name = kind.removeprefix("<class '").removesuffix("'>")
+        return f"{key} is {value!r}; expected {_EXPECTED.get(name, name)}."
+    if found := re.fullmatch(r"argument (--\S+): expected one argument", message):
+        return f"{found[1]} needs a value. See --help."
+    if found := re.fullmatch(r"unrecognized arguments: (.*)", message):
+        return f"Cannot read {found[1]!r}: a YAML file comes first, and every flag is --name value. See --help."
+    return message
+
+
+def _one_line(message: str) -> str:
     return re.sub(r"\s+", " ", message).strip()

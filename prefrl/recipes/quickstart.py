@@ -171,7 +171,7 @@ def rl_config(config: QuickstartConfig) -> RLConfig:
 
 def dpo_config(config: QuickstartConfig) -> DPOConfig:
     """Offline: one pass of DPO over the labelled pairs."""
-    policy = replace(model_config(config), lr=5e-5, schedule="linear", warmup=4)
+    policy = replace(model_config(config), lr=1e-4, schedule="linear", warmup=4)
     return DPOConfig(seed=config.seed, policy=policy, epochs=1, batch_size=32)
 
 

@@ -7,7 +7,7 @@ import random
 import pytest
 from tiny import random_rows
 
-from prefrl.model.batching import pack, positions
+from prefrl.model.batching import distinct_rows, pack, positions
 from prefrl.types import Row
 
 
@@ -69,3 +69,19 @@ def test_the_two_sides_of_a_pair_stay_together(budget):
 def test_the_atom_of_a_row_outside_a_pair_means_nothing():
     assert [len(batch) for batch in pack([row(atom=0), row(atom=0)], 1)] == [1, 1]
     assert [len(batch) for batch in pack([row(atom=0, side=1), row(atom=0, side=-1)], 1)] == [2]
+
+
+def test_equal_rows_are_computed_once():
+    a, b = (Row(prompt_ids=(1, 2), completion_ids=c, mask=(True,) * len(c)) for c in ((3, 4), (5,)))
+    again = Row(prompt_ids=(1, 2), completion_ids=(3, 4), mask=(True, True), atom=7, side=-1)
+    other_mask = Row(prompt_ids=(1, 2), completion_ids=(3, 4), mask=(False, True))
+    kept, index = distinct_rows([a, b, again, other_mask])
+    assert kept == [a, b, other_mask]
+    assert index == [0, 1, 0, 2]
+
+
+def test_prompts_count_for_every_row_where_they_are_not_shared():
+    rows = [Row(prompt_ids=(1, 2, 3), completion_ids=(i,), mask=(True,)) for i in range(4)]
+    assert positions(rows, shared=True) == 3 + 4
+    assert positions(rows, shared=False) == 4 * 3 + 4
+    assert [len(batch) for batch in pack(rows, 8, shared=False)] == [2, 2]

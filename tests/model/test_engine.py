@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,7 +11,10 @@ from tiny import assert_same_gradients, gradients, language_model, naive_logps, 
 
 from prefrl.config import ModelConfig, SamplingConfig
 from prefrl.errors import PrefrlError, RunError
+from prefrl.model import engine as engine_module
 from prefrl.model.engine import Engine, schedule_factor
+from prefrl.policy.algorithms import PairSpec
+from prefrl.policy.objective import pair_objective
 from prefrl.types import Prompt
 
 
@@ -247,3 +251,24 @@ def test_schedules(schedule, warmup, factors):
 
 def test_beyond_the_last_step_the_rate_stays_at_its_end():
     assert [schedule_factor(9, 4, 0, s) for s in ("constant", "linear", "cosine")] == pytest.approx([1, 0, 0])
+
+
+def test_a_completion_in_several_pairs_is_computed_once_with_the_same_gradient(monkeypatch):
+    best, middle, worst = random_rows({4: 3}, seed=5)
+    rows = [
+        replace(one, atom=atom, side=side, weight=1 / 3, streams={"ref_logps": torch.zeros(len(one.mask))})
+        for atom, couple in enumerate([(best, middle), (best, worst), (middle, worst)])
+        for one, side in zip(couple, (1, -1), strict=True)
+    ]
+    computed, found = [], []
+    for repeat in (False, True):
+        if repeat:
+            monkeypatch.setattr(engine_module, "distinct_rows", lambda given: (list(given), list(range(len(given)))))
+        policy = language_model(layers=2)
+        outputs = policy.token_outputs
+        policy.token_outputs = lambda given, t=1.0, outputs=outputs: computed.append(len(given)) or outputs(given, t)
+        one = engine(policy)
+        found.append(seen_gradients(one))
+        one.step(rows, lambda batch: pair_objective(batch, PairSpec()))
+    assert computed == [3, 6]
+    assert_same_gradients(found[0][0], found[1][0], 1e-6)
