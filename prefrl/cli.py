@@ -39,9 +39,7 @@ def _dispatch(arguments: list[str]) -> int:
         return 0
     command, rest = arguments[0], arguments[1:]
     if command == "--version":
-        from importlib.metadata import version
-
-        print(f"prefrl {version('prefrl')}")
+        print(f"prefrl {importlib.import_module('prefrl').__version__}")
         return 0
     if command == "algorithms":
         return _algorithms()
@@ -87,23 +85,27 @@ def usage() -> str:
 
 
 def _algorithms() -> int:
+    from rich import box
     from rich.console import Console
     from rich.table import Table
 
     from prefrl.policy.algorithms import ALGORITHMS
 
-    table = Table(title="Algorithms", caption="Change any part: --algorithm NAME --algorithm.clip.high 0.28")
-    for column in ("name", "baseline", "scale", "ratio", "clip", "reduction", "KL", "group", "paper"):
-        table.add_column(column)
+    # Two narrow tables: one wide one would cut its words on a terminal of 80 columns.
+    credit = Table("name", "baseline", "scale", "ratio", "clip", "reduction", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+    rest = Table("name", "KL to the start", "group", "paper", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
     for a in ALGORITHMS.values():
         if a.pairs is not None:
-            cells = ["best against worst", "", "", f"{a.pairs.loss}, beta {a.pairs.beta:g}", "per pair", "in the loss"]
+            credit.add_row(a.name, "best - worst", "none", "none", f"{a.pairs.loss} {a.pairs.beta:g}", "pair mean")
+            kl = "in the pair loss"
         else:
             clip = "none" if a.clip.kind == "none" else f"{a.clip.kind} -{a.clip.low:g}/+{a.clip.high:g}"
-            kl = f"{a.kl.coef:g} {a.kl.estimator} in {a.kl.place}" if a.kl.coef else "none"
-            cells = [a.credit.baseline, a.credit.scale, a.ratio, clip, a.reduction, kl]
-        table.add_row(a.name, *cells, str(a.group_size), a.paper)
-    Console().print(table)
+            credit.add_row(a.name, a.credit.baseline, a.credit.scale, a.ratio, clip, a.reduction)
+            kl = f"{a.kl.coef:g} {a.kl.estimator} in the {a.kl.place}" if a.kl.coef else "none"
+        rest.add_row(a.name, kl, str(a.group_size), a.paper)
+    console = Console()
+    console.print(credit, rest)
+    console.print("Change any part: --algorithm NAME --algorithm.clip.high 0.28", highlight=False)
     return 0
 
 

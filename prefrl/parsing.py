@@ -10,6 +10,7 @@ from __future__ import annotations
 import argparse
 import dataclasses
 import inspect
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -43,12 +44,15 @@ def parse(config_type: type[T], arguments: Sequence[str], *, prog: str) -> tuple
     Raises:
         ConfigError: a file that cannot be read, an unknown key (with the nearest valid one), or a wrong value.
     """
-    arguments = _algorithm_parts(_switches(config_type, arguments))
+    arguments = _algorithm_parts(config_type, _switches(config_type, arguments))
     if arguments and not arguments[0].startswith("-"):
         arguments = ["--config", *arguments]
-    for flag, value in zip(arguments, arguments[1:], strict=False):
+    for flag, value in itertools.pairwise(arguments):
         if flag == "--config":
-            check_keys(config_type, read_yaml(value), value)
+            content = read_yaml(value)
+            if not content:
+                raise ConfigError(f"{value} holds no keys; expected some of {', '.join(get_type_hints(config_type))}.")
+            check_keys(config_type, content, value)
     _check_flags(config_type, arguments)
     parser = _parser(config_type, prog)
     try:
@@ -131,7 +135,7 @@ def _parser(config_type: Any, prog: str) -> Any:
     said, hints = descriptions(config_type), get_type_hints(config_type)
     for action in parser._actions:
         action.help = said.get(action.dest, action.help)
-    for name, group in parser.groups.items():
+    for name, group in (parser.groups or {}).items():
         group.title, group.description = name, (hints[name].__doc__ or "").partition("\n")[0]
     return parser
 
@@ -150,12 +154,12 @@ def _switches(config_type: Any, arguments: Sequence[str]) -> list[str]:
     """Let `--overwrite` alone mean `--overwrite true`."""
     switches = {f"--{name}" for name, hint in get_type_hints(config_type).items() if hint is bool}
     spelled: list[str] = []
-    for argument, following in zip(arguments, [*arguments[1:], "--"], strict=True):
+    for argument, following in itertools.zip_longest(arguments, arguments[1:], fillvalue="--"):
         spelled += [argument, "true"] if argument in switches and following.startswith("--") else [argument]
     return spelled
 
 
-def _algorithm_parts(arguments: list[str]) -> list[str]:
+def _algorithm_parts(config_type: Any, arguments: list[str]) -> list[str]:
     """Turn `--algorithm grpo --algorithm.clip.high 0.28` into one mapping for the field `algorithm`."""
     rest: list[str] = []
     parts: dict[str, Any] = {}
@@ -174,15 +178,11 @@ def _algorithm_parts(arguments: list[str]) -> list[str]:
         for key in path[:-1]:
             at = at.setdefault(key, {})
         at[path[-1]] = value
-    return _with_algorithm(rest, parts)
-
-
-def _with_algorithm(arguments: list[str], parts: dict[str, Any]) -> list[str]:
     if not parts:
-        return arguments
-    if "name" not in parts:
-        parts = _merged(_algorithm_of_file(arguments), parts)
-    return [*arguments, "--algorithm", yaml.safe_dump(parts, default_flow_style=True)]
+        return rest
+    if "name" not in parts:  # parts of the algorithm that would be taken without these flags
+        parts = _merged(_given_algorithm(config_type, rest), parts)
+    return [*rest, "--algorithm", yaml.safe_dump(parts, default_flow_style=True)]
 
 
 def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
@@ -191,10 +191,11 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
     return {**below, **above, **both}
 
 
-def _algorithm_of_file(arguments: list[str]) -> dict[str, Any]:
-    """The algorithm the YAML file names, so that flags may change a part of it."""
+def _given_algorithm(config_type: Any, arguments: list[str]) -> dict[str, Any]:
+    """The algorithm that the YAML file names, else the default of the configuration."""
     files = [a for a in arguments if a.endswith((".yaml", ".yml"))]
-    value = read_yaml(files[0]).get("algorithm", "grpo") if files else "grpo"
+    default = getattr(config_type, "algorithm", "")
+    value = read_yaml(files[0]).get("algorithm", default) if files else default
     return value if isinstance(value, dict) else {"name": value}
 
 

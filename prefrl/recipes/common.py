@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -15,10 +14,12 @@ import torch
 from prefrl.config import DataConfig, ModelConfig, RunConfig, SamplingConfig
 from prefrl.data.formats import to_pairs, to_prompts
 from prefrl.data.reading import Read, keep_within
-from prefrl.data.splits import split_by_prompt
+from prefrl.data.splits import check_disjoint, prompt_key, split_by_prompt
 from prefrl.data.tables import Table, load_table
 from prefrl.errors import ConfigError
-from prefrl.evaluate.run_folder import RunFolder
+from prefrl.evaluate.report import write_run_report
+from prefrl.evaluate.reward_quality import RewardQuality
+from prefrl.evaluate.run_folder import RunFolder, read
 from prefrl.model.engine import Engine
 from prefrl.model.language import LanguageModel
 from prefrl.model.load import load
@@ -34,12 +35,26 @@ T = TypeVar("T")
 def start(config: RunConfig, kind: str) -> Iterator[RunFolder]:
     """Open the run folder; threads and seeds are set, and an error is recorded in the folder before it rises."""
     quiet()
-    torch.set_num_threads(config.threads or len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1)
+    if config.threads:
+        torch.set_num_threads(config.threads)
     random.seed(config.seed)
     torch.manual_seed(config.seed)
     output = config.output or f"runs/{kind}"
     with RunFolder.create(output, kind, to_dict(config), overwrite=config.overwrite) as folder:
+        print(f"Run folder: {folder.path}", flush=True)
         yield folder
+
+
+def conclude(folder: RunFolder, summary: Mapping[str, Any], quality: RewardQuality | None = None) -> None:
+    """Mark the run finished, write its report, and say where that is."""
+    folder.finish(summary)
+    print(f"Report: {write_run_report(folder, quality)}")
+
+
+def last_metrics(folder: RunFolder, *phases: str) -> dict[str, float]:
+    """The last value of every metric of some phases, as `phase/metric`."""
+    data = read(folder.path)
+    return {f"{phase}/{name}": data.series(name, phase)[1][-1] for phase in phases for name in data.names(phase)}
 
 
 def quiet() -> None:
@@ -62,10 +77,10 @@ def load_policy(config: ModelConfig, seed: int) -> LanguageModel:
     )
 
 
-def read_table(source: str, limit: int = 0) -> Table:
-    """A dataset by name; says which key to set when there is none."""
+def read_table(source: str, limit: int = 0, flag: str = "data.train") -> Table:
+    """A dataset by name; says which flag to type when there is none."""
     if not source:
-        raise ConfigError("data.train is empty; expected a file, a hub id or a task. Type: --data.train prompts.jsonl")
+        raise ConfigError(f"{flag} is empty; expected a file, a hub id or a task. Type: --{flag} FILE.jsonl")
     return load_table(source, limit=limit or None)
 
 
@@ -77,15 +92,24 @@ def report_read(read: Read[T], what: str) -> list[T]:
 
 
 def train_and_held_out(
-    data: DataConfig, convert: Callable[[Table], Read[T]], seed: int, what: str
+    data: DataConfig,
+    convert: Callable[[Table], Read[T]],
+    seed: int,
+    what: str,
+    *,
+    key: Callable[[T], str] = prompt_key,
 ) -> tuple[list[T], list[T]]:
-    """Items of `data.train` and of `data.eval`, or a share of train split off by prompt."""
+    """Items of `data.train` and of `data.eval`, or a share of train split off; the two never share a `key`.
+
+    Raises:
+        DataError: data cannot be read, or `data.eval` holds what is trained on.
+    """
     train = report_read(convert(read_table(data.train, data.limit)), f"{what} of {data.train}")
-    if data.eval:
-        return train, report_read(convert(read_table(data.eval)), f"{what} of {data.eval}")
-    if data.eval_fraction == 0.0:
-        return train, []
-    return split_by_prompt(train, data.eval_fraction, seed)
+    if not data.eval:
+        return split_by_prompt(train, data.eval_fraction, seed, key=key)
+    held_out = report_read(convert(read_table(data.eval)), f"{what} of {data.eval}")
+    check_disjoint(train, held_out, key=key)
+    return train, held_out
 
 
 def load_prompts(data: DataConfig, model: LanguageModel, seed: int) -> tuple[list[Prompt], list[Prompt]]:
@@ -94,15 +118,15 @@ def load_prompts(data: DataConfig, model: LanguageModel, seed: int) -> tuple[lis
     def convert(table: Table) -> Read[Prompt]:
         return to_prompts(table, max_bad_fraction=data.max_dropped_fraction)
 
-    def fitting(prompts: list[Prompt]) -> list[Prompt]:
-        lengths = [len(model.encode(prompt)) for prompt in prompts]
-        read = keep_within(
-            prompts, lengths, data.max_prompt_tokens, "prompt", max_dropped_fraction=data.max_dropped_fraction
-        )
-        return report_read(read, "prompts")
-
     train, held_out = train_and_held_out(data, convert, seed, "prompts")
-    return fitting(train), fitting(held_out) if held_out else []
+    return fitting_prompts(train, model, data), fitting_prompts(held_out, model, data)
+
+
+def fitting_prompts(prompts: Sequence[Prompt], model: LanguageModel, data: DataConfig) -> list[Prompt]:
+    """Prompts of at most `data.max_prompt_tokens`; the others are counted, never cut."""
+    lengths = [len(model.encode(prompt)) for prompt in prompts]
+    limit, allowed = data.max_prompt_tokens, data.max_dropped_fraction
+    return report_read(keep_within(prompts, lengths, limit, "prompt", max_dropped_fraction=allowed), "prompts")
 
 
 def load_pairs(data: DataConfig, seed: int) -> tuple[list[Pair], list[Pair]]:
@@ -211,4 +235,4 @@ def sample_rows(
 
 def final_checkpoint(folder: RunFolder) -> Path:
     """Where a run leaves its last weights."""
-    return folder.path / "checkpoints" / "final"
+    return folder.checkpoints / "final"

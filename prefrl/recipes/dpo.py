@@ -9,7 +9,6 @@ import torch
 from prefrl.config import DPOConfig, SamplingConfig
 from prefrl.errors import ConfigError
 from prefrl.evaluate.progress import Progress
-from prefrl.evaluate.report import write_run_report
 from prefrl.evaluate.run_folder import RunFolder
 from prefrl.model.engine import Engine
 from prefrl.model.language import LanguageModel
@@ -17,23 +16,38 @@ from prefrl.policy.algorithms import PairSpec, resolve
 from prefrl.policy.objective import pair_sums
 from prefrl.policy.optimizer import learn_pairs
 from prefrl.policy.preference import dpo
-from prefrl.recipes.common import final_checkpoint, load_pairs, load_policy, report_read, start
+from prefrl.recipes.common import (
+    conclude,
+    final_checkpoint,
+    last_metrics,
+    load_pairs,
+    load_policy,
+    report_read,
+    start,
+)
 from prefrl.recipes.pairs import Rows, add_reference, fitting, passes, policy_rows, weighted
 from prefrl.types import Pair
 
 
 def run(config: DPOConfig) -> RunFolder:
     """Train a policy on pairs as configured; everything is left in the run folder."""
+    pair_spec(config)  # refuse an illegal algorithm before anything is loaded
     with start(config, "dpo") as folder:
         train, held_out = load_pairs(config.data, config.seed)
         print(f"{len(train)} training pairs, {len(held_out)} held out. Loading {config.policy.name} ...", flush=True)
         policy = load_policy(config.policy, config.seed)
         engine = optimize_pairs(folder, policy, train, held_out, config)
         engine.save(final_checkpoint(folder))
-        write_run_report(folder)
-        folder.finish({})
-        print(f"Report: {folder.path / 'report.html'}")
+        conclude(folder, last_metrics(folder, "train", "eval"))
     return folder
+
+
+def pair_spec(config: DPOConfig) -> PairSpec:
+    """The pair loss of the configured algorithm; refuses an algorithm without one."""
+    spec = resolve(config.algorithm).pairs
+    if spec is None:
+        raise ConfigError(f"algorithm {config.algorithm!r} has no pair loss; use 'dpo', or train with: prefrl rl")
+    return spec
 
 
 def optimize_pairs(
@@ -51,9 +65,7 @@ def optimize_pairs(
     `sampled` says that this very policy drew all completions that way: their recorded log-probs are then the
     reference's, and are not computed again.
     """
-    spec = resolve(config.algorithm).pairs
-    if spec is None:
-        raise ConfigError(f"algorithm {config.algorithm!r} has no pair loss; use 'dpo', or train with: prefrl rl")
+    spec = pair_spec(config)
     limit, allowed = config.max_tokens, config.data.max_dropped_fraction
     pairs = report_read(fitting(policy_rows(train, policy), limit, allowed), "training pairs")
     probe = report_read(fitting(policy_rows(held_out, policy), limit, allowed), "held-out pairs") if held_out else []

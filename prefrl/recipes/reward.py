@@ -6,18 +6,18 @@ import math
 from collections.abc import Sequence
 
 import torch
+from rich.console import Console
 
 from prefrl.config import RewardConfig, RewardModelConfig
 from prefrl.errors import DataError
 from prefrl.evaluate.progress import Progress
-from prefrl.evaluate.report import write_run_report
 from prefrl.evaluate.reward_quality import RewardQuality, evaluate_pairs
 from prefrl.evaluate.run_folder import RunFolder
 from prefrl.model.engine import Engine
 from prefrl.model.reward_model import RewardModel, new_reward_model
 from prefrl.policy.objective import reward_objective
 from prefrl.policy.preference import bradley_terry
-from prefrl.recipes.common import final_checkpoint, load_pairs, report_read, start
+from prefrl.recipes.common import conclude, final_checkpoint, last_metrics, load_pairs, report_read, start
 from prefrl.recipes.pairs import Rows, fitting, passes, reward_rows, weighted
 from prefrl.types import Pair
 
@@ -30,13 +30,10 @@ def run(config: RewardConfig) -> RunFolder:
         model = new_model(config.model, config.seed)
         fit(folder, model, train, held_out, config)
         model.save(final_checkpoint(folder))
-        summary = {}
-        if held_out:
-            quality = pair_quality(model, held_out, train)
-            summary = quality.to_dict()
-        write_run_report(folder, quality if held_out else None)
-        folder.finish(summary)
-        print(f"Report: {folder.path / 'report.html'}")
+        quality = pair_quality(model, held_out, train) if held_out else None
+        if quality is not None:
+            Console().print(quality.table())
+        conclude(folder, quality.to_dict() if quality is not None else last_metrics(folder, "train"), quality)
     return folder
 
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from prefrl.config import RLConfig
 from prefrl.errors import ConfigError
 from prefrl.evaluate.progress import Progress
-from prefrl.evaluate.report import write_run_report
 from prefrl.evaluate.run_folder import RunFolder
 from prefrl.model.engine import Engine
 from prefrl.model.language import LanguageModel
@@ -19,10 +18,12 @@ from prefrl.recipes.common import (
     Checked,
     PolicyEvaluation,
     batches,
+    conclude,
     evaluate_policy,
     final_checkpoint,
     load_policy,
     load_prompts,
+    quiet,
     sample_rows,
     start,
 )
@@ -47,18 +48,29 @@ def run(config: RLConfig) -> RunFolder:
     if not config.rewards:
         raise ConfigError("rewards is empty; name at least one: --rewards '[{kind: numeric, column: answer}]'")
     algorithm = resolve(config.algorithm)  # refuse an illegal algorithm before anything is loaded
+    quiet()
     reward = build(config.rewards)
     with start(config, "rl") as folder:
         print(f"Loading {config.policy.name} ...", flush=True)
         policy = load_policy(config.policy, config.seed)
         train, held_out = load_prompts(config.data, policy, config.seed)
         print(f"{len(train)} training prompts, {len(held_out)} held out; algorithm {algorithm.name}")
-        outcome = optimize_policy(folder, policy, train, held_out, reward, config)
-        outcome.engine.save(final_checkpoint(folder))
-        write_run_report(folder)
-        folder.finish(_summary(outcome))
-        print(f"Report: {folder.path / 'report.html'}")
+        carry_out(folder, policy, train, held_out, reward, config)
     return folder
+
+
+def carry_out(
+    folder: RunFolder,
+    policy: LanguageModel,
+    train: Sequence[Prompt],
+    held_out: Sequence[Prompt],
+    source: RewardSource,
+    config: RLConfig,
+) -> None:
+    """Optimize, save the weights, and leave the summary and the report."""
+    outcome = optimize_policy(folder, policy, train, held_out, source, config)
+    outcome.engine.save(final_checkpoint(folder))
+    conclude(folder, _summary(outcome))
 
 
 def optimize_policy(
@@ -107,12 +119,11 @@ def optimize_policy(
             due = config.eval_every and step % config.eval_every == 0
             if due or step == config.steps:
                 last = evaluate(step)
-            progress.step(**_figures(result.metrics, last))
+            progress.step(_figures(result.metrics, last))
     return Outcome(engine, first, last)
 
 
-def _figures(metrics: dict[str, float] | object, last: PolicyEvaluation | None) -> dict[str, float]:
-    assert isinstance(metrics, dict)
+def _figures(metrics: Mapping[str, float], last: PolicyEvaluation | None) -> dict[str, float]:
     shown = {"reward": metrics.get("reward/mean", float("nan")), "length": metrics["length/mean"]}
     if "kl/ref" in metrics:
         shown["kl"] = metrics["kl/ref"]

@@ -9,13 +9,22 @@ from prefrl.config import SFTConfig
 from prefrl.data.chat import encode_completion
 from prefrl.data.formats import to_completions
 from prefrl.data.reading import keep_within
+from prefrl.data.splits import prompt_key
 from prefrl.evaluate.progress import Progress
-from prefrl.evaluate.report import write_run_report
 from prefrl.evaluate.run_folder import RunFolder
 from prefrl.model.engine import Engine
 from prefrl.model.language import LanguageModel
 from prefrl.policy.optimizer import learn_completions
-from prefrl.recipes.common import batches, final_checkpoint, load_policy, report_read, start, train_and_held_out
+from prefrl.recipes.common import (
+    batches,
+    conclude,
+    final_checkpoint,
+    last_metrics,
+    load_policy,
+    report_read,
+    start,
+    train_and_held_out,
+)
 from prefrl.types import Completion, Prompt, Row
 
 Example = tuple[Prompt, Completion]
@@ -26,28 +35,32 @@ def run(config: SFTConfig) -> RunFolder:
     with start(config, "sft") as folder:
         allowed = config.data.max_dropped_fraction
         train, held_out = train_and_held_out(
-            config.data, lambda table: to_completions(table, max_bad_fraction=allowed), config.seed, "completions"
+            config.data,
+            lambda table: to_completions(table, max_bad_fraction=allowed),
+            config.seed,
+            "completions",
+            key=_key,
         )
         print(f"{len(train)} training completions, {len(held_out)} held out. Loading {config.policy.name} ...")
         policy = load_policy(config.policy, config.seed)
         engine = fit(folder, policy, train, held_out, config)
         engine.save(final_checkpoint(folder))
-        write_run_report(folder)
-        folder.finish({})
-        print(f"Report: {folder.path / 'report.html'}")
+        conclude(folder, last_metrics(folder, "train", "eval"))
     return folder
 
 
 def fit(
     folder: RunFolder, policy: LanguageModel, train: Sequence[Example], held_out: Sequence[Example], config: SFTConfig
 ) -> Engine:
-    """The loop over batches of completions; held-out ones are measured after every pass."""
+    """The loop over batches of completions; held-out ones are measured before, and after every pass."""
     rows, probe = _rows(train, policy, config), _rows(held_out, policy, config)
     size = min(config.batch_size, len(rows))
     per_epoch = math.ceil(len(rows) / size)
     steps = config.epochs * per_epoch
     engine = Engine(policy, config.policy, total_steps=steps)
     feed = batches(rows, size, config.seed)
+    if probe:
+        folder.log(0, {"nll": held_out_nll(engine, probe)}, phase="eval")
     with Progress("sft", total=steps) as progress:
         for step in range(1, steps + 1):
             metrics = learn_completions(engine, next(feed))
@@ -62,6 +75,12 @@ def held_out_nll(engine: Engine, rows: Sequence[Row]) -> float:
     """Mean negative log-likelihood of a token."""
     logps = engine.logps(rows)
     return -sum(float(values.sum()) for values in logps) / sum(sum(row.mask) for row in rows)
+
+
+def _key(example: Example) -> str:
+    """Rows of plain text all continue the same, empty prompt: they are told apart by the text itself."""
+    prompt, completion = example
+    return prompt_key(prompt) if prompt.content else completion.text
 
 
 def _rows(examples: Sequence[Example], policy: LanguageModel, config: SFTConfig) -> list[Row]:

@@ -15,21 +15,18 @@ from prefrl.policy.algorithms import ALGORITHMS, resolve
 from prefrl.policy.optimizer import PolicyOptimizer
 from prefrl.types import Prompt, Score
 
-# Online DPO learns from two of a group's completions only and needs more steps for the same success.
-STEPS = {"dpo": 260, "rloo": 240}
+STEPS = 240
 
 
 @dataclass
 class Copied:
     """Share of the prompt's three digits that stand at their place."""
 
-    backwards: bool = False
-
     def score(self, rollouts):
         scores = []
         for r in rollouts:
-            wanted = r.prompt.text[:3][::-1] if self.backwards else r.prompt.text[:3]
-            scores.append(Score(value=sum(a == b for a, b in zip(r.text, wanted, strict=False)) / 3))
+            right = sum(a == b for a, b in zip(r.text, r.prompt.text[:3], strict=False))
+            scores.append(Score(value=right / 3))
         return scores
 
     def update(self, rollouts, scores):
@@ -39,11 +36,11 @@ class Copied:
 def learn(name, seed, reward, steps):
     """Mean reward of the first and the last ten steps."""
     tokenizer = digit_tokenizer()
-    policy = LanguageModel(llama(len(tokenizer), seed=seed), tokenizer, name="tiny")
+    policy = LanguageModel(llama(len(tokenizer), hidden=64, seed=seed), tokenizer, name="tiny")
     algorithm = resolve({"name": name, "group_size": 8} | ({} if ALGORITHMS[name].pairs else {"kl": {"coef": 0.0}}))
     engine = Engine(
         policy,
-        ModelConfig(lr=2e-3),
+        ModelConfig(lr=1e-3),
         sampler=policy,
         sampling=SamplingConfig(max_new_tokens=3),
         reference="reference" in algorithm.needs,
@@ -61,17 +58,9 @@ def learn(name, seed, reward, steps):
 @pytest.mark.parametrize("name", ALGORITHMS)
 @pytest.mark.parametrize("seed", [0, 1, pytest.param(2, marks=pytest.mark.slow)])
 def test_copy(name, seed):
-    first, last = learn(name, seed, Copied(), STEPS.get(name, 180))
+    first, last = learn(name, seed, Copied(), STEPS)
     assert first < 0.15
     assert last >= 0.9, f"{name}, seed {seed}: reward {last:.3f}"
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("name", ALGORITHMS)
-def test_reverse(name):
-    first, last = learn(name, 3, Copied(backwards=True), STEPS.get(name, 180) + 60)
-    assert first < 0.15
-    assert last >= 0.9, f"{name}: reward {last:.3f}"
 
 
 def test_without_reward_nothing_is_learnt():

@@ -42,16 +42,14 @@ def test_the_same_seed_tells_the_same_story(model, tmp_path, capsys):
     page = (tmp_path / "one" / "report.html").read_text()
     assert "Answers side by side" in page
     assert "Simulated annotator, not a person" in page
-    assert "src=\"http" not in page
+    assert 'src="http' not in page
     printed = capsys.readouterr().out
     assert [f"\n{i}. " in printed for i in range(1, 6)] == [True] * 5
     assert "Try next:" in printed
 
 
 def test_own_pairs_have_no_independent_judge(model, tmp_path):
-    rows = [
-        {"prompt": f"Say {i}", "chosen": f"{i} it is", "rejected": "no " * (i % 3 + 1)} for i in range(30)
-    ]
+    rows = [{"prompt": f"Say {i}", "chosen": f"{i} it is", "rejected": "no " * (i % 3 + 1)} for i in range(30)]
     file = tmp_path / "pairs.jsonl"
     file.write_text("\n".join(map(json.dumps, rows)))
     folder = quickstart.run(config(model, tmp_path / "own", pairs=str(file)))
@@ -63,7 +61,12 @@ def test_own_pairs_have_no_independent_judge(model, tmp_path):
 def test_all_pairs_of_a_prompt_are_labelled():
     annotator = quickstart.SimulatedAnnotator(noise=0.0)
     prompt = Prompt(id="rice", text="What can I cook with rice?", columns={"keywords": ["rice", "egg", "fry"]})
-    texts = ["Sure, I can help!", "Fry the rice with an egg and some oil.", "rice rice rice", "It is an egg that you fry."]
+    texts = [
+        "Sure, I can help!",
+        "Fry the rice with an egg and some oil.",
+        "rice rice rice",
+        "It is an egg that you fry.",
+    ]
     rollouts = [
         Rollout(
             prompt=prompt,

@@ -1,0 +1,70 @@
+"""The command line itself: commands, help, exit status."""
+
+from __future__ import annotations
+
+import pytest
+import yaml
+
+from prefrl import cli
+from prefrl.cli import COMMANDS, main
+from prefrl.policy.algorithms import ALGORITHMS
+
+
+def test_help_lists_every_command(capsys):
+    for arguments in ([], ["--help"], ["help"]):
+        assert main(arguments) == 0
+        text = capsys.readouterr().out
+        assert text.startswith("usage: prefrl COMMAND")
+        assert all(f"  {command} " in text for command in (*COMMANDS, "algorithms"))
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of_a_command_explains_every_flag(command, capsys):
+    with pytest.raises(SystemExit) as stop:
+        main([command, "--help"])
+    assert stop.value.code == 0
+    text = capsys.readouterr().out
+    assert text.startswith(f"usage: prefrl {command} [CONFIG.yaml] [--flag value ...]")
+    assert "--print-config" in text and "--print_config" not in text
+    assert "<class" not in text
+    undocumented = [line for line in text.splitlines() if line.strip().startswith("(type:") and "--" in line]
+    assert undocumented == []
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_printed_configuration_can_be_read_back(command, tmp_path, capsys):
+    assert main([command, "--print-config"]) == 0
+    printed = capsys.readouterr().out
+    file = tmp_path / "config.yaml"
+    file.write_text(printed)
+    assert main([command, str(file), "--print-config"]) == 0
+    assert capsys.readouterr().out == printed
+    assert isinstance(yaml.safe_load(printed), dict)
+
+
+def test_algorithms_fit_a_narrow_terminal(capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["algorithms"]) == 0
+    text = capsys.readouterr().out
+    assert all(text.count(name) >= 2 for name in ALGORITHMS)
+    assert "leave_one_out" in text and "sequence_mean" in text
+    assert "\N{HORIZONTAL ELLIPSIS}" not in text
+
+
+def test_version(capsys):
+    assert main(["--version"]) == 0
+    assert capsys.readouterr().out.startswith("prefrl 0")
+
+
+def test_unknown_command(capsys):
+    assert main(["rewrd"]) == 2
+    assert capsys.readouterr().err == "prefrl: Unknown command 'rewrd'. Did you mean 'reward'? See prefrl --help.\n"
+
+
+def test_defects_keep_their_traceback(monkeypatch):
+    def broken(_):
+        raise ZeroDivisionError
+
+    monkeypatch.setattr(cli, "_dispatch", broken)
+    with pytest.raises(ZeroDivisionError):
+        main(["rl"])

@@ -1,0 +1,142 @@
+"""YAML and flags into configurations, and what is said of wrong ones."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from prefrl import config
+from prefrl.config import DPOConfig, EvalConfig, RLConfig, SFTConfig
+from prefrl.errors import ConfigError
+from prefrl.parsing import descriptions, flags, parse, to_dict
+
+
+def parsed(*arguments, kind=RLConfig):
+    return parse(kind, arguments, prog="prefrl test")[0]
+
+
+@pytest.fixture
+def file(tmp_path):
+    path = tmp_path / "rl.yaml"
+    path.write_text(
+        "policy: {lr: 2.0e-5, warmup: 3}\n"
+        "algorithm: {name: grpo, kl: {coef: 0.1}}\n"
+        "rewards: [{kind: numeric, column: answer}]\n"
+        "steps: 7\n"
+    )
+    return str(path)
+
+
+def test_nothing_given_is_the_defaults():
+    assert parsed() == RLConfig()
+
+
+def test_flags_win_over_the_file(file):
+    both = parsed(file, "--policy.lr", "1e-6", "--sampling.stop", "[a, b]", "--data.train=x.jsonl")
+    assert (both.policy.lr, both.policy.warmup, both.steps) == (1e-6, 3, 7)
+    assert both.sampling.stop == ("a", "b")
+    assert both.data.train == "x.jsonl"
+    assert both.rewards == [{"kind": "numeric", "column": "answer"}]
+    assert parsed("--config", file).steps == 7
+
+
+def test_parts_of_an_algorithm(file):
+    assert parsed("--algorithm", "rloo").algorithm == {"name": "rloo"}
+    changed = parsed("--algorithm", "dr_grpo", "--algorithm.clip.high", "0.28").algorithm
+    assert changed == {"name": "dr_grpo", "clip": {"high": 0.28}}
+    assert parsed("--algorithm.group_size=4").algorithm == {"name": "grpo", "group_size": 4}
+    assert parsed("--algorithm.pairs.beta=1", kind=DPOConfig).algorithm == {"name": "dpo", "pairs": {"beta": 1}}
+
+
+def test_parts_of_the_algorithm_of_a_file_are_kept(file):
+    changed = parsed(file, "--algorithm.kl.estimator", "k2").algorithm
+    assert changed == {"name": "grpo", "kl": {"coef": 0.1, "estimator": "k2"}}
+    assert parsed(file, "--algorithm", "reinforce").algorithm == {"name": "reinforce"}
+
+
+def test_switch_without_a_value():
+    assert parsed("--overwrite").overwrite
+    assert parsed("--overwrite", "--steps", "3") == replace(RLConfig(), overwrite=True, steps=3)
+    assert not parsed("--overwrite", "false").overwrite
+
+
+def test_print_config():
+    assert parse(SFTConfig, ["--print-config"], prog="prefrl sft") == (SFTConfig(), True)
+    assert parse(SFTConfig, [], prog="prefrl sft") == (SFTConfig(), False)
+
+
+def test_saved_configuration_is_plain():
+    saved = to_dict(RLConfig(sampling=config.SamplingConfig(stop=("a",))))
+    assert saved["sampling"] == {"max_new_tokens": 32, "temperature": 1.0, "stop": ["a"]}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["--policy.lr", "abc"], "policy.lr is 'abc'; expected a number."),
+        (["--steps", "1.5"], "steps is '1.5'; expected an integer."),
+        (["--overwrite", "maybe"], "overwrite is 'maybe'; expected true or false."),
+        (["--sampling.stop", "x"], "sampling.stop is 'x'; expected a list, such as '[a, b]'."),
+        (["--steps"], "--steps needs a value. See --help."),
+        (["--policy.lrr", "1"], "Unknown flag --policy.lrr. Did you mean '--policy.lr'? See --help."),
+        (["--steps", "0"], "steps is 0; expected 1 or more."),
+        (
+            ["--steps", "3", "x"],
+            "Cannot read 'x': a YAML file comes first, and every flag is --name value. See --help.",
+        ),
+        (
+            ["--policy.schedule", "cosin"],
+            "policy.schedule is 'cosin'; valid: constant, linear, cosine. Did you mean 'cosine'?",
+        ),
+        (
+            ["--rewards", "numeric"],
+            "rewards is 'numeric'; expected a list, such as '[{kind: numeric, column: answer}]'.",
+        ),
+    ],
+)
+def test_wrong_flags(arguments, says):
+    with pytest.raises(ConfigError) as error:
+        parsed(*arguments)
+    assert str(error.value) == says
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        ("stepz: 3", "unknown key 'stepz'; valid here: output, overwrite, .* Did you mean 'steps'?"),
+        ("policy: {lrr: 1}", "unknown key 'policy.lrr'; .* Did you mean 'lr'?"),
+        ("policy: {lr: fast}", "policy.lr is 'fast'; expected a number."),
+        ("# nothing", "holds no keys; expected some of output, overwrite"),
+        ("- a\n- b", "holds a list; expected keys and values"),
+        ("a: [1", "is not valid YAML"),
+    ],
+)
+def test_wrong_files(content, says, tmp_path):
+    file = tmp_path / "c.yaml"
+    file.write_text(content)
+    with pytest.raises(ConfigError, match=says) as error:
+        parsed(str(file))
+    assert "\n" not in str(error.value)
+
+
+def test_missing_file(tmp_path):
+    (tmp_path / "grpo.yaml").touch()
+    with pytest.raises(ConfigError, match=r"does not exist. Did you mean 'grpo.yaml'\?"):
+        parsed(str(tmp_path / "grop.yaml"))
+
+
+def test_choices_of_a_command():
+    with pytest.raises(ConfigError, match=r"what is 'rewrd'; valid: reward, policy. Did you mean 'reward'\?"):
+        parsed("--what", "rewrd", kind=EvalConfig)
+
+
+def test_few_knobs():
+    assert len(flags(RLConfig)) <= 60
+    assert {"policy.lr", "sampling.stop", "algorithm"} <= set(flags(RLConfig))
+
+
+@pytest.mark.parametrize("name", [name for name in dir(config) if name.endswith("Config")])
+def test_every_field_says_what_it_is(name):
+    kind = getattr(config, name)
+    assert set(flags(kind)) <= set(descriptions(kind))
