@@ -274,7 +274,7 @@ class QuickstartConfig(RunConfig):
         model: the language model to align.
         pairs: your own pairs (a file or hub id) in place of simulated ones.
         prompts: training prompts that are answered to make pairs.
-        answers: answers a prompt; they make answers / 2 pairs.
+        answers: answers a prompt; every two of them make a pair, ties left out.
         max_new_tokens: most tokens of an answer.
         temperature: of all sampling, in training and in evaluation.
         top_layers: layers of the model that are trained; 0 trains all, more slowly.

@@ -57,7 +57,7 @@ class PairSpec:
 class Algorithm:
     """One complete algorithm.
 
-    overlong  what a truncated rollout is: `keep` it as scored, or `mask` it out of baseline, loss and means
+    overlong  what a truncated rollout is: `keep` it as scored, or `mask` it out of baseline and loss
     """
 
     name: str
@@ -136,9 +136,8 @@ _TABLE = (
         name="rloo",
         paper="arXiv 2402.14740",
         credit=CreditSpec(baseline="leave_one_out"),
-        ratio="sequence",
-        clip=ClipSpec(kind="ppo"),
-        reduction="sequence_mean",  # every token carries the whole row's ratio: a sum would count a row once a token
+        ratio="none",
+        reduction="sequence_sum",
         kl=KLSpec(coef=0.05, estimator="k1", place="reward"),
     ),
     Algorithm(

@@ -66,10 +66,11 @@ def weighted_rows(scored: Sequence[Scored], algorithm: Algorithm, budget: int, t
 def _advantages(scored: Sequence[Scored], algorithm: Algorithm) -> list[Tensor]:
     """Per-token advantages (n,) of every rollout; sequence-level and step-level events are kept apart."""
     groups = group_ids(scored).tolist()
+    taxed = algorithm.kl.coef > 0 and algorithm.kl.place == "reward"
     finals = [
-        (i, s.rollout.last_sampled, s.score.value - _kl_penalty(s, algorithm))
+        (i, s.rollout.last_sampled, (s.score.value or 0.0) - (_kl_penalty(s, algorithm.kl.coef) if taxed else 0.0))
         for i, s in enumerate(scored)
-        if s.score.value is not None
+        if taxed or s.score.value is not None
     ]
     steps = [(i, token, reward) for i, s in enumerate(scored) for token, reward in s.score.steps]
     result = [torch.zeros(len(s.rollout.mask), dtype=torch.float64) for s in scored]
@@ -88,14 +89,12 @@ def _advantages(scored: Sequence[Scored], algorithm: Algorithm) -> list[Tensor]:
     return result
 
 
-def _kl_penalty(item: Scored, algorithm: Algorithm) -> float:
-    """`coef * sum_t (log pi - log ref)` over sampled tokens when the KL is paid in the reward."""
-    if not (algorithm.kl.coef and algorithm.kl.place == "reward"):
-        return 0.0
+def _kl_penalty(item: Scored, coef: float) -> float:
+    """`coef * sum_t (log pi - log ref)` over sampled tokens: the KL paid in the reward."""
     assert item.ref_logps is not None, "the KL in the reward needs reference log-probs"
     mask = torch.tensor(item.rollout.mask)
     old = torch.tensor(item.rollout.logps)
-    return algorithm.kl.coef * float(kl_estimate(old, item.ref_logps, "k1")[mask].sum())
+    return coef * float(kl_estimate(old, item.ref_logps, "k1")[mask].sum())
 
 
 def paired_rows(scored: Sequence[Scored], label_smoothing: float, total_of: TotalOf) -> list[Row]:

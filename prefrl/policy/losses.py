@@ -50,7 +50,7 @@ def log_ratio(logps: Tensor, old_logps: Tensor, row: Tensor, rows: int, scope: R
 
 
 def surrogate(log_ratios: Tensor, logps: Tensor, rl: Tensor, clip: Clip, low: float, high: float) -> Tensor:
-    """Per-token loss (N,); its gradient at ratio 1 is `-rl * grad log pi` for every clip.
+    """Per-token loss (N,); with token ratios its gradient at ratio 1 is `-rl * grad log pi` for every clip.
 
     none    -rho * rl, or -log pi * rl where the ratio is constant (REINFORCE)
     ppo     -min(rho * rl, clip(rho, 1 - low, 1 + high) * rl)        PPO (arXiv 1707.06347), DAPO

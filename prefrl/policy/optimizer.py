@@ -10,7 +10,7 @@ from typing import Literal, Protocol
 import torch
 from torch import Tensor
 
-from prefrl.errors import DataError, RewardError
+from prefrl.errors import ConfigError, DataError, RewardError
 from prefrl.policy.advantages import uniform
 from prefrl.policy.algorithms import Algorithm, PairSpec
 from prefrl.policy.credit import Scored, countable, group_ids, paired_rows, weighted_rows
@@ -75,6 +75,14 @@ class PolicyOptimizer:
     reward: Scorer
     algorithm: Algorithm
     updates: int = 1
+
+    def __post_init__(self) -> None:
+        stale = self.updates > 1 and self.algorithm.ratio == "none" and self.algorithm.pairs is None
+        if stale:
+            raise ConfigError(
+                f"updates is {self.updates}, but algorithm {self.algorithm.name!r} has no importance ratio: from the "
+                "second update on its gradient would be wrong. Set updates to 1, or algorithm.ratio to 'token'."
+            )
 
     def step(self, prompts: Sequence[Prompt], *, seed: int) -> StepResult:
         """Sample a group per prompt, score, and update the policy once (or `updates` times).

@@ -234,7 +234,14 @@ def test_rloo(trl):
         "old_logps": padded(old).sum(1),
     }
     wanted = value_and_gradient(trl.RLOO._compute_loss(trainer, None, inputs), logps)
-    same(ours({"name": "rloo", "kl": {"coef": 0.0}}, logps, old, ref), wanted)
+    # TRL clips the whole completion's ratio; our preset is the paper's REINFORCE on fresh samples, the same at ratio 1.
+    clipped = {"ratio": "sequence", "clip": {"kind": "ppo"}, "reduction": "sequence_mean", "kl": {"coef": 0.0}}
+    same(ours({"name": "rloo", **clipped}, logps, old, ref), wanted)
+    fresh = old.clone().requires_grad_()
+    trainer._get_per_token_logps_and_entropies = lambda *_, **__: (padded(fresh), torch.zeros(MASK.shape), None)
+    _, at_one = value_and_gradient(trl.RLOO._compute_loss(trainer, None, inputs), fresh)
+    _, preset = ours({"name": "rloo", "kl": {"coef": 0.0}}, fresh, old, ref)
+    torch.testing.assert_close(preset, at_one, atol=1e-6, rtol=0)
 
 
 def test_advantages(trl):

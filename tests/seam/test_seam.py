@@ -6,14 +6,15 @@ import itertools
 
 import pytest
 import torch
-from tiny import digit_tokenizer, llama
+from tiny import digit_tokenizer, llama, rollout
 
 from prefrl.config import ModelConfig, SamplingConfig
-from prefrl.errors import RewardError
+from prefrl.errors import ConfigError, RewardError
 from prefrl.model.control import ControlPolicy
 from prefrl.model.engine import Engine
 from prefrl.model.language import LanguageModel
 from prefrl.policy.algorithms import resolve
+from prefrl.policy.credit import Scored, weighted_rows
 from prefrl.policy.optimizer import PolicyOptimizer
 from prefrl.recipes.common import Checked
 from prefrl.rewards import function
@@ -104,9 +105,6 @@ def test_failed_rollouts_leave_baseline_loss_and_means():
 
 
 def test_a_step_score_reaches_only_the_tokens_before_it():
-    from tiny import rollout
-
-    from prefrl.policy.credit import Scored, weighted_rows
 
     pair = [
         Scored(rollout((1, 2, 3, 4)), Score(steps=((1, 1.0), (3, 0.0)))),
@@ -189,3 +187,22 @@ def test_a_co_trained_source_and_a_control_policy(algorithm):
     assert "source/gap" in metrics[0]
     assert before < 0.7
     assert to_the_right() > 0.9
+
+
+def test_several_updates_without_a_ratio_are_refused():
+    one = optimizer(Source("scalar", scalar))
+    with pytest.raises(ConfigError, match="no importance ratio"):
+        PolicyOptimizer(one.policy, one.reward, resolve("reinforce"), updates=2)
+
+
+def test_kl_in_the_reward_is_paid_by_scores_of_steps_alone():
+
+    far = torch.tensor([-3.0, -3.0])  # the reference finds the first rollout less likely than its policy did
+    pair = [
+        Scored(rollout((1, 2)), Score(steps=((0, 1.0),)), far),
+        Scored(rollout((1, 2)), Score(steps=((0, 1.0),)), torch.tensor([-1.0, -1.0])),
+    ]
+    rows = weighted_rows(pair, resolve({"name": "rloo", "group_size": 2}), 2, lambda t: t)
+    # KL 4 against 0 at coefficient .05: leave-one-out advantages -.2 and .2, over two rollouts.
+    torch.testing.assert_close(rows[0].streams["rl"], torch.tensor([-0.1, -0.1]))
+    torch.testing.assert_close(rows[1].streams["rl"], torch.tensor([0.1, 0.1]))
