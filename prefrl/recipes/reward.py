@@ -78,7 +78,7 @@ def fit(
                 step += 1
                 metrics = engine.step(weighted(batch), lambda b: reward_objective(b, config.center))
                 folder.log(step, metrics, phase=phase)
-                progress.step(loss=metrics["loss"], accuracy=metrics["accuracy"], held_out_nll=keeper.best)
+                progress.step(loss=metrics["loss"], accuracy=metrics["accuracy"], **keeper.shown())
             if probe:
                 folder.log(step, keeper.look(), phase=f"{phase}_eval" if phase != "train" else "eval")
             if keeper.done:
@@ -115,6 +115,10 @@ class _Keeper:
             "accuracy": float((chosen > rejected).float().mean()),
             "margin": float((chosen - rejected).mean()),
         }
+
+    def shown(self) -> dict[str, float]:
+        """The best NLL so far for the progress bar; nothing before the first look."""
+        return {"held_out_nll": self.best} if math.isfinite(self.best) else {}
 
     def restore(self) -> None:
         """Put the best weights back."""
