@@ -78,7 +78,8 @@ def fit(
                 step += 1
                 metrics = engine.step(weighted(batch), lambda b: reward_objective(b, config.center))
                 folder.log(step, metrics, phase=phase)
-                progress.step(loss=metrics["loss"], accuracy=metrics["accuracy"], **keeper.shown())
+                figures = {"loss": metrics["loss"], "accuracy": metrics["accuracy"]}
+                progress.step(figures | keeper.shown())
             if probe:
                 folder.log(step, keeper.look(), phase=f"{phase}_eval" if phase != "train" else "eval")
             if keeper.done:
