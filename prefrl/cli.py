@@ -15,6 +15,8 @@ COMMANDS = {
     "reward": ("prefrl.recipes.reward", "RewardConfig", "train a Bradley-Terry reward model on preference pairs"),
     "dpo": ("prefrl.recipes.dpo", "DPOConfig", "direct preference optimization on pairs"),
     "rl": ("prefrl.recipes.rl", "RLConfig", "optimize a policy against any reward source"),
+    "rejection": ("prefrl.recipes.rejection", "RejectionConfig", "sample, keep what the rewards accept, train, repeat"),
+    "distill": ("prefrl.recipes.distill", "DistillConfig", "learn from a teacher on the policy's own samples"),
     "score": ("prefrl.recipes.score", "ScoreConfig", "score completions with any reward source"),
     "eval": ("prefrl.recipes.evaluation", "EvalConfig", "evaluate a reward model or a policy"),
 }
@@ -90,21 +92,17 @@ def _algorithms() -> int:
     from rich.table import Table
 
     from prefrl.policy.algorithms import ALGORITHMS
+    from prefrl.policy.describe import credit_of, loss_of, rest_of
 
-    # Two narrow tables: one wide one would cut its words on a terminal of 80 columns.
-    credit = Table("name", "baseline", "scale", "ratio", "clip", "reduction", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    rest = Table("name", "KL to the start", "group", "paper", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
-    for a in ALGORITHMS.values():
-        if a.pairs is not None:
-            credit.add_row(a.name, "best - worst", "none", "none", f"{a.pairs.loss} {a.pairs.beta:g}", "pair mean")
-            kl = "in the pair loss"
-        else:
-            clip = "none" if a.clip.kind == "none" else f"{a.clip.kind} -{a.clip.low:g}/+{a.clip.high:g}"
-            credit.add_row(a.name, a.credit.baseline, a.credit.scale, a.ratio, clip, a.reduction)
-            kl = f"{a.kl.coef:g} {a.kl.estimator} in the {a.kl.place}" if a.kl.coef else "none"
-        rest.add_row(a.name, kl, str(a.group_size), a.paper)
     console = Console()
-    console.print(credit, rest)
+    # Narrow tables: one wide one would cut its words on a terminal of 80 columns.
+    for parts_of in (credit_of, loss_of, rest_of):
+        rows = {name: parts_of(algorithm) for name, algorithm in ALGORITHMS.items()}
+        headers = next(iter(rows.values()))
+        table = Table("name", *headers, box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0))
+        for name, parts in rows.items():
+            table.add_row(name, *parts.values())
+        console.print(table)
     console.print("Change any part: --algorithm NAME --algorithm.clip.high 0.28", highlight=False)
     return 0
 

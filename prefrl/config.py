@@ -109,6 +109,37 @@ class DataConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class CurriculumConfig:
+    """Which training prompts come next.
+
+    Attributes:
+        kind: uniform, retire (solved prompts make room) or staged (easy ones first, harder ones are added).
+        success: reward from which a completion counts as a success.
+        window: last visits of a prompt over which its success rate is measured.
+        retire_at: success rate from which a prompt is retired.
+        revisit: share of prompts drawn from the retired, which come back when they fail.
+        stages: equal parts in which prompts are added, easiest first; each stage lasts a pass at least.
+        advance_at: mean success rate on the prompts of all stages so far that adds the next.
+        difficulty: column with a number, low is easy; empty measures success rates in a first pass over all.
+    """
+
+    kind: Literal["uniform", "retire", "staged"] = "uniform"
+    success: float = 1.0
+    window: int = 2
+    retire_at: float = 1.0
+    revisit: float = 0.05
+    stages: int = 4
+    advance_at: float = 0.7
+    difficulty: str = ""
+
+    def __post_init__(self) -> None:
+        _require(self.window >= 1 and self.stages >= 1, "window or stages is below 1", "1 or more")
+        _require(0.0 < self.retire_at <= 1.0, f"retire_at is {self.retire_at}", "a success rate in (0, 1]")
+        _require(0.0 <= self.advance_at <= 1.0, f"advance_at is {self.advance_at}", "a success rate in [0, 1]")
+        _require(0.0 <= self.revisit < 1.0, f"revisit is {self.revisit}", "a share in [0, 1), such as 0.05")
+
+
+@dataclass(frozen=True, kw_only=True)
 class RunConfig:
     """What every command that writes a run folder shares.
 
@@ -199,7 +230,9 @@ class RLConfig(RunConfig):
         data: prompts; every other column reaches the reward functions by name.
         rewards: reward sources, each with a kind, its options, and a weight.
         algorithm: name, or name and parts to change (--algorithm.clip.high 0.28).
-        sampling: how completions are drawn.
+        sampling: how completions are drawn; in an environment, each turn.
+        environment: what the policy talks to over several turns: a name, or package.module:name; empty for one answer.
+        max_turns: most turns of an episode in the environment.
         steps: optimizer steps.
         prompts_per_step: prompts sampled each step.
         updates: updates made on each batch of rollouts.
@@ -213,6 +246,8 @@ class RLConfig(RunConfig):
     rewards: list[dict[str, Any]] = field(default_factory=list)
     algorithm: str | dict[str, Any] = "grpo"
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
+    environment: str = ""
+    max_turns: int = 8
     steps: int = 50
     prompts_per_step: int = 16
     updates: int = 1
@@ -222,8 +257,92 @@ class RLConfig(RunConfig):
 
     def __post_init__(self) -> None:
         _require(self.steps >= 1, f"steps is {self.steps}", "1 or more")
+        _require(self.max_turns >= 1, f"max_turns is {self.max_turns}", "1 or more")
         _require(self.prompts_per_step >= 1, f"prompts_per_step is {self.prompts_per_step}", "1 or more")
         _require(self.sampling.temperature > 0, "sampling.temperature is 0", "a positive one: training needs variety")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TeacherConfig:
+    """Who a policy is distilled from.
+
+    Attributes:
+        name: a model or folder; base for the base below the policy's adapter; empty for the policy as it starts.
+        solution: column with a verified solution, which a privileged teacher is shown.
+        template: the user message (or plain prompt) that it sees, with {prompt} and {solution}.
+    """
+
+    name: str = ""
+    solution: str = ""
+    template: str = (
+        "{prompt}\n\nHere is a verified solution:\n{solution}\n\nHaving understood it, answer in your own words."
+    )
+
+    def __post_init__(self) -> None:
+        both = "{prompt}" in self.template and "{solution}" in self.template
+        _require(both, f"teacher.template is {self.template!r}", "a text with {prompt} and {solution} in it")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistillConfig(RLConfig):
+    """On-policy distillation: a policy learns from a teacher on its own samples, with or without rewards.
+
+    Attributes:
+        teacher: who is imitated, and what it sees.
+        rewards: reward sources that count beside the teacher; may be empty.
+        algorithm: name, or name and parts to change; only with a distill.coef above 0.
+    """
+
+    teacher: TeacherConfig = field(default_factory=TeacherConfig)
+    algorithm: str | dict[str, Any] = "opd"
+
+
+@dataclass(frozen=True, kw_only=True)
+class RejectionConfig(RunConfig):
+    """Rejection-sampling self-training: sample, keep what the rewards accept, fine-tune on it, and again.
+
+    Attributes:
+        policy: the model to train.
+        data: prompts; every other column reaches the reward functions by name.
+        rewards: reward sources, each with a kind, its options, and a weight.
+        sampling: how completions are drawn.
+        rounds: rounds of sampling and training.
+        prompts_per_round: training prompts answered in a round; 0 takes all.
+        samples: completions a prompt in every round.
+        keep: above, all at or above the threshold; or best, the best of each prompt.
+        thresholds: reward asked for in each round; the last one holds for the rounds that follow.
+        max_per_prompt: most completions kept of a prompt, the best first; 0 keeps all.
+        restart: train every round from the start weights (ReST-EM) instead of on from the last (ReST).
+        epochs: passes over what was kept.
+        batch_size: completions an update.
+        eval_samples: completions per held-out prompt at the evaluation after each round.
+        max_error_fraction: largest share of unscored completions in a batch before the run stops.
+    """
+
+    policy: ModelConfig = field(default_factory=ModelConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    rewards: list[dict[str, Any]] = field(default_factory=list)
+    sampling: SamplingConfig = field(default_factory=SamplingConfig)
+    rounds: int = 3
+    prompts_per_round: int = 0
+    samples: int = 8
+    keep: Literal["above", "best"] = "above"
+    thresholds: tuple[float, ...] = (1.0,)
+    max_per_prompt: int = 4
+    restart: bool = True
+    epochs: int = 1
+    batch_size: int = 16
+    eval_samples: int = 1
+    max_error_fraction: float = 0.1
+
+    def __post_init__(self) -> None:
+        _require(self.rounds >= 1 and self.epochs >= 1, "rounds or epochs is below 1", "1 or more")
+        _require(self.samples >= 1 and self.batch_size >= 1, "samples or batch_size is below 1", "1 or more")
+        _require(self.prompts_per_round >= 0, f"prompts_per_round is {self.prompts_per_round}", "0 (all) or more")
+        _require(self.max_per_prompt >= 0, f"max_per_prompt is {self.max_per_prompt}", "0 (all) or more")
+        _require(bool(self.thresholds), "thresholds is empty", "a reward a round, such as '[0.5, 1.0]'")
+        _require(self.keep == "above" or self.samples > 1, "keep is best of 1 sample", "samples to be 2 or more")
+        _require(self.sampling.temperature > 0, "sampling.temperature is 0", "a positive one: samples must differ")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -16,7 +16,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any, Literal, TypeAlias
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -74,8 +74,10 @@ class Rollout:
     logps           (n,) behaviour log-probs over the full vocabulary at the sampling temperature
     group           rollouts of the same prompt in the same step share it; position never matters
     version         version of the policy that sampled it
-    observations    (n, d) for control policies, None for language models
+    observations    (n, d) for control policies, None for language models; or (n + 1, d), where the last one is what
+                    was seen after the last action, which a critic needs to judge an episode that was cut off
     turns           (start, end) token spans of the policy's turns; empty means one turn
+    info            what the environment reports of the episode, by name
     """
 
     prompt: Prompt
@@ -89,6 +91,7 @@ class Rollout:
     version: int = 0
     observations: Tensor | None = None
     turns: tuple[tuple[int, int], ...] = ()
+    info: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         n = len(self.completion_ids)
@@ -193,10 +196,14 @@ class Pair:
 class Row:
     """One training sequence: what was seen, what was done, and a weight per token and stream.
 
-    streams  name -> float tensor (n,); the losses read `old_logps`, `ref_logps`, and the weights
-             `rl`, `ce`, `ref_kl`. Reductions are folded into the weights, so the loss is a plain sum.
+    mask     (n,) True on the tokens whose output is computed: those that the policy sampled and, where the
+             environment's words are learnt too, the observation tokens
+    streams  name -> float tensor (n,). Weights, with advantage and reduction folded in so that the loss is a plain
+             sum: `rl`, `ce`, `ref_kl`, `entropy`, `teacher_kl`, `vf`. Targets: `old_logps`, `ref_logps`,
+             `old_values`, `returns`. `sampled` is 1 on the policy's own tokens; absent, all tokens are.
     side     +1 chosen, -1 rejected, 0 not in a pair
     atom     rows with the same atom are computed in the same micro-batch (the two sides of a pair)
+    teacher_prompt_ids  the prompt as a teacher sees it, when that is another one
     """
 
     prompt_ids: tuple[int, ...]
@@ -209,6 +216,7 @@ class Row:
     weight: float = 1.0
     label: float = 1.0
     margin: float = 0.0
+    teacher_prompt_ids: tuple[int, ...] | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -228,8 +236,10 @@ class Batch:
     outputs  (N,) what the trained module says of each scored token, with gradient: its log-prob under a
              policy, its value under a reward model
     row      (N,) index of each token's row, 0 <= row < R, non-decreasing
-    streams  name -> (N,): `old_logps`, `ref_logps`, and the weights `rl`, `ce`, `ref_kl`
+    streams  name -> (N,): the rows' weights and targets
     side, atom, label, margin, weight  (R,) of each row, for pair losses
+    extras   name -> (N,) further outputs that were asked for, with gradient: `entropy` of the policy at each token,
+             `teacher_kl` = KL(policy || teacher) over the whole vocabulary
     """
 
     outputs: Tensor
@@ -240,6 +250,17 @@ class Batch:
     label: Tensor
     margin: Tensor
     weight: Tensor
+    extras: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def where(self, keep: Tensor) -> Batch:
+        """The same rows with only the tokens for which `keep` (N,) is True."""
+        return replace(
+            self,
+            outputs=self.outputs[keep],
+            row=self.row[keep],
+            streams={name: stream[keep] for name, stream in self.streams.items()},
+            extras={name: extra[keep] for name, extra in self.extras.items()},
+        )
 
     @property
     def logps(self) -> Tensor:
@@ -251,6 +272,9 @@ class Batch:
         """Number of rows R."""
         return int(self.side.shape[0])
 
+
+# What a policy can be asked for beside the log-probs of its tokens; see Batch.extras.
+Extra = Literal["entropy", "teacher_kl"]
 
 # Metrics of a loss as sums and counts on the device, read once a step; "<name>/max" holds a maximum instead.
 Sums: TypeAlias = "dict[str, tuple[Tensor, Tensor]]"

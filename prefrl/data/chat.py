@@ -20,6 +20,7 @@ from prefrl.errors import DataError
 from prefrl.types import Completion, Message, Prompt
 
 _NEVER_ENDS = ("bos_token", "unk_token", "mask_token", "cls_token")
+_PLACEHOLDER = "ANSWER-OF-THE-ASSISTANT"
 
 
 def encode_prompt(tokenizer: Any, prompt: Prompt) -> list[int]:
@@ -62,6 +63,41 @@ def encode_completion(tokenizer: Any, prompt: Prompt, completion: Completion) ->
             "could never end. Set tokenizer.eos_token."
         )
     return [*ids, int(tokenizer.convert_tokens_to_ids(end))]
+
+
+def encode_reply(tokenizer: Any, prompt: Prompt, text: str, *, closed: bool, role: str = "user") -> list[int]:
+    """Token ids of what the policy is told between two of its turns; they follow the ids of its turn as they are.
+
+    In a conversation they are what the chat template writes between the end of one assistant's answer and the start
+    of the next: the end of the turn, unless the policy wrote it, the message, and the generation prompt. They are
+    read off a rendering in which a placeholder stands for the answer, so earlier turns are never rendered again.
+    In the message, text that looks like a special token is spelled out. A plain text is taken as it is.
+
+    Args:
+        tokenizer: the policy's tokenizer.
+        prompt: the prompt that the rollout started from.
+        text: the reply.
+        closed: whether the policy ended its turn itself.
+        role: who speaks, in a conversation.
+
+    Raises:
+        DataError: the chat template refuses such a conversation, or does not show the assistant's words.
+    """
+    if prompt.messages is None:
+        return _following(tokenizer, _ids, "\n", text) if text else []
+    messages = _chat(prompt)
+    start = str(messages.pop().get("content") or "") if messages[-1].get("role") == "assistant" else ""
+    messages.append({"role": "assistant", "content": f"{start}{_PLACEHOLDER}"})
+    reply: Message = {"role": role, "content": text}
+    between = _after_placeholder(tokenizer, prompt, [*messages, reply], add_generation_prompt=True)
+    ends = _turn_ends(tokenizer)
+    written = ""
+    if closed and _split_end(_after_placeholder(tokenizer, prompt, messages), ends)[1]:
+        written = _leading_end(between, ends)
+    body, words = between[len(written) :], text.strip()
+    if any(token in words for token in _special_tokens(tokenizer)):
+        return _spelled(tokenizer, body, words)
+    return _following(tokenizer, _ids, written, body)
 
 
 def eos_ids(model_or_generation_config: Any, tokenizer: Any) -> tuple[int, ...]:
@@ -123,6 +159,17 @@ def _render(tokenizer: Any, prompt: Prompt, messages: list[Message], **how: Any)
         return str(tokenizer.apply_chat_template(messages, **options))
     except (TemplateError, ValueError) as error:
         raise DataError(f"The chat template refuses the messages of prompt {prompt.id!r}: {error}") from error
+
+
+def _after_placeholder(tokenizer: Any, prompt: Prompt, messages: list[Message], **how: Any) -> str:
+    """What the template writes after the placeholder that stands for the assistant's answer."""
+    _, found, after = _render(tokenizer, prompt, messages, **how).partition(_PLACEHOLDER)
+    if not found:
+        raise DataError(
+            f"The chat template does not show the assistant's answer to prompt {prompt.id!r}, so what it writes between "
+            "two turns cannot be told. Set tokenizer.chat_template to another one, or give the prompts as plain text."
+        )
+    return after
 
 
 def _chat(prompt: Prompt) -> list[Message]:
@@ -193,6 +240,13 @@ def _split_end(text: str, ends: Collection[str]) -> tuple[str, str | None]:
     one = "|".join(re.escape(end) for end in sorted(ends, key=len, reverse=True))
     found = re.search(rf"({one})(?:\s*(?:{one}))*\s*\Z", text)
     return (text[: found.start()], found[1]) if found else (text, None)
+
+
+def _leading_end(text: str, ends: Collection[str]) -> str:
+    """The first end token of a text with the white space before it, if the text starts so."""
+    one = "|".join(re.escape(end) for end in sorted(ends, key=len, reverse=True))
+    found = re.match(rf"\s*(?:{one})", text)
+    return found[0] if found else ""
 
 
 def _end_of_turn_id(tokenizer: Any) -> int | None:

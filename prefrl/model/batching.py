@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor
 
 from prefrl.types import Row
 
@@ -42,16 +45,33 @@ def distinct_rows(rows: Sequence[Row]) -> tuple[list[Row], list[int]]:
 
     A completion that stands in several pairs of its prompt is computed once for all of them.
     """
-    places: dict[tuple[tuple[int, ...], ...], int] = {}
+    places: dict[tuple[tuple[int, ...] | None, ...], int] = {}
     kept: list[Row] = []
     index = []
     for row in rows:
-        key = (row.prompt_ids, row.completion_ids, row.mask)
+        key = (row.prompt_ids, row.completion_ids, row.mask, row.teacher_prompt_ids)
         if row.observations is not None or key not in places:
             places[key] = len(kept)
             kept.append(row)
         index.append(places[key])
     return kept, index
+
+
+@torch.no_grad()
+def row_outputs(
+    rows: Sequence[Row], compute: Callable[[Sequence[Row]], Tensor], token_budget: int, *, shared: bool = True
+) -> list[Tensor]:
+    """Outputs (n,) of every row, in the order given, computed in micro-batches; 0 where the mask is False.
+
+    `compute` gives the outputs of distinct rows' masked-in tokens, laid end to end.
+    """
+    result = {id(row): torch.zeros(len(row.mask)) for row in rows}
+    for micro in pack(rows, token_budget, shared=shared):
+        distinct, index = distinct_rows(micro)
+        parts = compute(distinct).float().cpu().split([sum(row.mask) for row in distinct])
+        for row, place in zip(micro, index, strict=True):
+            result[id(row)][torch.tensor(row.mask)] = parts[place]
+    return [result[id(row)] for row in rows]
 
 
 def _longest(rows: Sequence[Row]) -> int:

@@ -8,18 +8,22 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
-from typing import Literal, Protocol
+from typing import Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
 
 from prefrl.config import ModelConfig, SamplingConfig, Schedule
 from prefrl.errors import PrefrlError, RunError
-from prefrl.model.batching import distinct_rows, pack
+from prefrl.model.batching import distinct_rows, pack, row_outputs
+from prefrl.model.teacher import Teacher
 from prefrl.rollout.sampler import Sampler
-from prefrl.types import Batch, Objective, Prompt, Rollout, Row, Sums
+from prefrl.types import Batch, Extra, Objective, Prompt, Rollout, Row, Sums
+
+# The streams by which a token counts in a loss; see Row.
+WEIGHTS = ("rl", "ce", "ref_kl", "entropy", "teacher_kl", "vf")
 
 
 class Trainable(Protocol):
@@ -44,6 +48,17 @@ class Trainable(Protocol):
         ...
 
 
+@runtime_checkable
+class HasStatistics(Protocol):
+    """A policy, which can say more of a token than its log-prob."""
+
+    def token_statistics(
+        self, rows: Sequence[Row], temperature: float, extras: Collection[Extra], teacher: Teacher | None = None
+    ) -> dict[str, Tensor]:
+        """`logps`, as `token_outputs` has them, and every extra of the same tokens, each (N,) with gradient."""
+        ...
+
+
 class Engine:
     """Trains one actor. Its reference is the actor's live weights at the moment the engine is made.
 
@@ -52,8 +67,10 @@ class Engine:
         optim: how.
         sampler: who writes completions; None when nothing is sampled.
         sampling: how completions are drawn; log-probs are taken at its temperature.
+        budget: most sampled tokens of a rollout, where that is more than one completion's.
         total_steps: updates of the whole run, for the learning-rate schedule.
         reference: keep a copy of the trained weights as they are now.
+        teacher: another policy to stay near to, token by token.
     """
 
     def __init__(
@@ -63,15 +80,19 @@ class Engine:
         *,
         sampler: Sampler | None = None,
         sampling: SamplingConfig | None = None,
+        budget: int = 0,
         total_steps: int = 1,
         reference: bool = False,
+        teacher: Teacher | None = None,
     ) -> None:
         from accelerate import Accelerator
 
         self.actor = actor
         self.sampler = sampler
         self.optim = optim
+        self.teacher = teacher
         self.sampling = sampling or SamplingConfig()
+        self.budget = budget or self.sampling.max_new_tokens
         self.accelerator = Accelerator(cpu=next(actor.module.parameters()).device.type == "cpu")
         self.version = 0
         self._trained = [p for p in actor.module.parameters() if p.requires_grad]
@@ -84,11 +105,6 @@ class Engine:
         )
 
     @property
-    def budget(self) -> int:
-        """Most tokens a rollout can have."""
-        return self.sampling.max_new_tokens
-
-    @property
     def _temperature(self) -> float:
         return self.sampling.temperature or 1.0
 
@@ -98,28 +114,44 @@ class Engine:
             raise PrefrlError("This engine has no sampler; make it with sampler=policy.")
         return self.sampler.sample(prompts, n, self.sampling, seed=seed, version=self.version)
 
-    @torch.no_grad()
-    def logps(self, rows: Sequence[Row], who: Literal["policy", "reference"] = "policy") -> list[Tensor]:
-        """Log-probs (n,) of every row's tokens without gradient, in the order given; 0 where the mask is False."""
-        result = {id(row): torch.zeros(len(row.mask)) for row in rows}
-        with self._weights(who):
-            for micro in pack(rows, self.optim.token_budget, shared=self.actor.shares_prompts):
-                flat = self._outputs(micro).float().cpu()
-                for row, part in zip(micro, flat.split([sum(r.mask) for r in micro]), strict=True):
-                    result[id(row)][torch.tensor(row.mask)] = part
-        return [result[id(row)] for row in rows]
+    def outputs(self, rows: Sequence[Row]) -> list[Tensor]:
+        """The actor's outputs (n,) for every row without gradient, in the order given; 0 where the mask is False.
 
-    def step(self, rows: Sequence[Row], objective: Objective) -> dict[str, float]:
+        They are log-probs of a policy, values of a critic.
+        """
+        return row_outputs(
+            rows,
+            lambda distinct: self.actor.token_outputs(distinct, self._temperature),
+            self.optim.token_budget,
+            shared=self.actor.shares_prompts,
+        )
+
+    def logps(self, rows: Sequence[Row], who: Literal["policy", "reference"] = "policy") -> list[Tensor]:
+        """`outputs` of a policy as it is, or as it was when the engine was made."""
+        with self._weights(who):
+            return self.outputs(rows)
+
+    def teacher_logps(self, rows: Sequence[Row]) -> list[Tensor]:
+        """The teacher's log-probs (n,) of every row's tokens, in the order given; 0 where the mask is False."""
+        return self._kept_teacher().logps(rows, self.optim.token_budget, self._temperature)
+
+    def step(self, rows: Sequence[Row], objective: Objective, extras: Collection[Extra] = ()) -> dict[str, float]:
         """One update on the sum of `objective` over all rows. Rows whose weights are all 0 are not computed.
 
+        Args:
+            rows: training sequences with the streams that the objective reads.
+            objective: the loss of a micro-batch.
+            extras: what the objective reads of `Batch.extras`; nothing else is computed.
+
         Raises:
+            PrefrlError: an extra was asked for that needs a teacher, or a policy, and there is none.
             RunError: the loss or the gradient is not finite; the weights are left as they were.
         """
         counting = [row for row in rows if _counts(row)]
         sums: Sums = {}
         loss_sum = torch.zeros((), dtype=torch.float64)
         for micro in pack(counting, self.optim.token_budget, shared=self.actor.shares_prompts):
-            loss, metrics = objective(self._batch(micro))
+            loss, metrics = objective(self._batch(micro, extras))
             loss.backward()
             loss_sum += loss.detach().double().cpu()
             _accumulate(sums, metrics)
@@ -173,8 +205,14 @@ class Engine:
             raise PrefrlError("This engine keeps no reference; make it with reference=True.")
         return self._reference
 
-    def _batch(self, micro: Sequence[Row]) -> Batch:
-        outputs = self._outputs(micro)
+    def _kept_teacher(self) -> Teacher:
+        if self.teacher is None:
+            raise PrefrlError("This engine has no teacher; make it with teacher=Teacher.other(...) or its like.")
+        return self.teacher
+
+    def _batch(self, micro: Sequence[Row], extras: Collection[Extra]) -> Batch:
+        found = self._statistics(micro, extras)
+        outputs = found.pop("logps")
         device = outputs.device
         masks = [torch.tensor(row.mask) for row in micro]
         counts = torch.tensor([int(mask.sum()) for mask in masks])
@@ -195,16 +233,23 @@ class Engine:
             label=column("label"),
             margin=column("margin"),
             weight=column("weight"),
+            extras=found,
         )
 
-    def _outputs(self, micro: Sequence[Row]) -> Tensor:
-        """The actor's outputs for all rows, equal rows computed once."""
+    def _statistics(self, micro: Sequence[Row], extras: Collection[Extra]) -> dict[str, Tensor]:
+        """The actor's outputs, as `logps`, and the extras for all rows, equal rows computed once."""
         distinct, index = distinct_rows(micro)
-        outputs = self.actor.token_outputs(distinct, self._temperature)
+        if not extras:
+            found = {"logps": self.actor.token_outputs(distinct, self._temperature)}
+        elif isinstance(self.actor, HasStatistics):
+            teacher = self._kept_teacher() if "teacher_kl" in extras else None
+            found = self.actor.token_statistics(distinct, self._temperature, extras, teacher)
+        else:
+            raise PrefrlError(f"{type(self.actor).__name__} has no {' or '.join(extras)}; expected a policy.")
         if len(distinct) == len(micro):
-            return outputs
-        parts = outputs.split([sum(row.mask) for row in distinct])
-        return torch.cat([parts[i] for i in index])
+            return found
+        counts = [sum(row.mask) for row in distinct]
+        return {name: torch.cat([flat.split(counts)[i] for i in index]) for name, flat in found.items()}
 
     def _reduce_and_clip(self) -> float:
         if self.accelerator.num_processes > 1:
@@ -243,7 +288,7 @@ def schedule_factor(step: int, total: int, warmup: int, schedule: Schedule) -> f
 
 def _counts(row: Row) -> bool:
     """False for rows that can neither move the policy nor count in a metric of the loss."""
-    weights = [row.streams[name] for name in ("rl", "ce", "ref_kl") if name in row.streams]
+    weights = [row.streams[name] for name in WEIGHTS if name in row.streams]
     return bool(row.side) or any(bool((w != 0).any()) for w in weights)
 
 
@@ -253,12 +298,14 @@ def _accumulate(sums: Sums, new: Sums) -> None:
             sums[name] = (value, count)
         elif name.endswith("/max"):
             sums[name] = (torch.maximum(sums[name][0], value), count)
+        elif name.endswith("/min"):
+            sums[name] = (torch.minimum(sums[name][0], value), count)
         else:
             sums[name] = (sums[name][0] + value, sums[name][1] + count)
 
 
 def _read(sums: Sums) -> dict[str, float]:
     return {
-        name: float(value) if name.endswith("/max") else float(value) / max(1.0, float(count))
+        name: float(value) if name.endswith(("/max", "/min")) else float(value) / max(1.0, float(count))
         for name, (value, count) in sums.items()
     }

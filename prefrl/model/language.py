@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
 
 from prefrl.config import SamplingConfig
-from prefrl.data.chat import encode_prompt, eos_ids
+from prefrl.data.chat import encode_prompt, encode_reply, eos_ids
 from prefrl.errors import DataError
 from prefrl.model.checkpoint import atomic_folder
 from prefrl.model.kernel import suffix_hidden
-from prefrl.model.logprobs import token_logps
-from prefrl.rollout.local import draw, requests_for
+from prefrl.model.logprobs import TeacherStates, token_logps, token_statistics
+from prefrl.rollout.local import Drawn, Request, draw, requests_for
 from prefrl.rollout.prefix import cache_is_shareable
 from prefrl.rollout.sampler import occurrences
-from prefrl.types import Prompt, Rollout, Row
+from prefrl.types import Extra, Prompt, Rollout, Row
+
+if TYPE_CHECKING:
+    from prefrl.model.teacher import Teacher
 
 
 class LanguageModel:
@@ -63,16 +66,44 @@ class LanguageModel:
             raise DataError(f"Prompt {prompt.id!r} has no tokens: the model needs at least one to continue from.")
         return ids
 
+    def encode_reply(self, prompt: Prompt, text: str, *, closed: bool, role: str = "user") -> tuple[int, ...]:
+        """Token ids between two turns of the policy, of which the first was `closed` by the policy itself or not."""
+        return tuple(encode_reply(self.tokenizer, prompt, text, closed=closed, role=role))
+
     def token_outputs(self, rows: Sequence[Row], temperature: float = 1.0) -> Tensor:
         """Log-probs of all masked-in tokens of the rows, laid end to end (N,), with gradient."""
-        hidden = suffix_hidden(
+        hidden = self.hidden(rows)
+        return token_logps(hidden, self.head, token_targets(rows).to(hidden.device), temperature=temperature)
+
+    def token_statistics(
+        self, rows: Sequence[Row], temperature: float, extras: Collection[Extra], teacher: Teacher | None = None
+    ) -> dict[str, Tensor]:
+        """`logps`, as `token_outputs` has them, and every extra of the same tokens, each (N,) with gradient.
+
+        The teacher computes first, when no activations of this model are held yet.
+        """
+        states = None
+        if "teacher_kl" in extras:
+            assert teacher is not None, "teacher_kl needs a teacher"
+            states = TeacherStates(teacher.hidden(rows), teacher.head)
+        hidden = self.hidden(rows)
+        return token_statistics(
+            hidden,
+            self.head,
+            token_targets(rows).to(hidden.device),
+            temperature=temperature,
+            entropy="entropy" in extras,
+            teacher=states,
+        )
+
+    def hidden(self, rows: Sequence[Row]) -> Tensor:
+        """Final hidden states (N, H) that predict the rows' masked-in tokens, laid end to end, with gradient."""
+        states = suffix_hidden(
             self.decoder,
             [row.prompt_ids[:-1] for row in rows],
             [(row.prompt_ids[-1], *row.completion_ids[:-1]) for row in rows],
         )
-        mask = torch.tensor([m for row in rows for m in row.mask], device=hidden.device)
-        targets = torch.tensor([t for row in rows for t in row.completion_ids], device=hidden.device)
-        return token_logps(hidden[mask], self.head, targets[mask], temperature=temperature)
+        return states[torch.tensor([m for row in rows for m in row.mask], device=states.device)]
 
     def sample(
         self, prompts: Sequence[Prompt], n: int, params: SamplingConfig, *, seed: int, version: int = 0
@@ -80,8 +111,7 @@ class LanguageModel:
         """Draw `n` completions of every prompt; the rollouts of a prompt come together."""
         encoded = [self.encode(prompt) for prompt in prompts]
         counts = occurrences(prompts)
-        uniforms = requests_for(prompts, encoded, counts, n, params.max_new_tokens, seed)
-        drawn = draw(self.decoder, self.head, uniforms, params, eos=self.eos, decode=self.decode)
+        drawn = self.draw(requests_for(prompts, encoded, counts, n, params.max_new_tokens, seed), params)
         return [
             Rollout(
                 prompt=prompts[i // n],
@@ -96,6 +126,10 @@ class LanguageModel:
             )
             for i, one in enumerate(drawn)
         ]
+
+    def draw(self, requests: Sequence[Request], params: SamplingConfig) -> list[Drawn]:
+        """Draw one completion (or turn) per request, in the order of the requests."""
+        return draw(self.decoder, self.head, requests, params, eos=self.eos, decode=self.decode)
 
     def decode(self, ids: list[int]) -> str:
         """Text of token ids without special tokens."""
@@ -116,6 +150,13 @@ class _ShapedHead(nn.Module):
     def forward(self, hidden: Tensor) -> Tensor:
         logits: Tensor = self.head(hidden) * self.scale
         return self.cap * torch.tanh(logits / self.cap) if self.cap else logits
+
+
+def token_targets(rows: Sequence[Row]) -> Tensor:
+    """Ids (N,) of the masked-in tokens."""
+    return torch.tensor(
+        [t for row in rows for t, m in zip(row.completion_ids, row.mask, strict=True) if m], dtype=torch.long
+    )
 
 
 def _inner(model: Any) -> Any:

@@ -59,9 +59,20 @@ class RewardModel:
         return hasattr(self._bare, "score")
 
     @property
+    def decoder(self) -> Any:
+        """The transformer without the head, adapters included."""
+        return getattr(self._bare, self._bare.base_model_prefix)
+
+    @property
+    def head(self) -> nn.Module:
+        """The scalar head of a decoder."""
+        head: nn.Module = self._bare.score
+        return head
+
+    @property
     def shares_prompts(self) -> bool:
         """Whether a prompt is computed once for all its rows."""
-        return self.is_decoder and cache_is_shareable(getattr(self._bare, self._bare.base_model_prefix))
+        return self.is_decoder and cache_is_shareable(self.decoder)
 
     def encode(self, prompt: Prompt, completion: Completion) -> Row:
         """The row that scores `completion` as an answer to `prompt`, by text, whatever tokenizer wrote it.
@@ -80,12 +91,11 @@ class RewardModel:
         """The score at every masked-in token, laid end to end (N,), with gradient."""
         if not self.is_decoder:
             return self._encoder_scores(rows)
-        inner = self._bare
         prefixes = [row.prompt_ids[:-1] for row in rows]
         suffixes = [(*row.prompt_ids[-1:], *row.completion_ids) for row in rows]
-        hidden = suffix_hidden(getattr(inner, inner.base_model_prefix), prefixes, suffixes)
+        hidden = suffix_hidden(self.decoder, prefixes, suffixes)
         mask = torch.tensor([m for row in rows for m in (*(False,) * len(row.prompt_ids[-1:]), *row.mask)])
-        scores: Tensor = inner.score(hidden[mask.to(hidden.device)])
+        scores: Tensor = self.head(hidden[mask.to(hidden.device)])
         return scores.float().squeeze(-1)
 
     def _encoder_scores(self, rows: Sequence[Row]) -> Tensor:
@@ -152,7 +162,14 @@ def new_reward_model(
     model: Any = pretrained(AutoModelForSequenceClassification, where, base, **options)
     if is_adapter(where):
         model = model.merge_and_unload().requires_grad_(True)  # peft had frozen all but the adapter
-    tokenizer = load_tokenizer(base)
+    model, tokenizer = model.to(place), load_tokenizer(base)
+    return with_fresh_head(model, tokenizer, name=base, lora=lora, top_layers=top_layers, seed=seed)
+
+
+def with_fresh_head(
+    model: Any, tokenizer: Any, *, name: str, lora: int = 0, top_layers: int = 0, seed: int = 0
+) -> RewardModel:
+    """A sequence-classification model whose head is set to 0, and what is trained of it; see `new_reward_model`."""
     _separate_padding(model, tokenizer)
     head_name = "score" if hasattr(model, "score") else "classifier"
     head: nn.Module = getattr(model, head_name)
@@ -163,7 +180,7 @@ def new_reward_model(
     elif top_layers:
         freeze_below(model, getattr(model, model.base_model_prefix), top_layers)
         head.requires_grad_(True)
-    return RewardModel(model.to(place).eval(), tokenizer, name=base)
+    return RewardModel(model.eval(), tokenizer, name=name)
 
 
 def load_reward_model(folder: str, *, dtype: str = "auto", device: str = "auto") -> RewardModel:

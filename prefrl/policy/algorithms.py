@@ -1,4 +1,4 @@
-"""Algorithm = credit x surrogate x reduction (x KL) or a pair loss. This table is the only place with their names.
+"""The table of algorithms: the only place with their names.
 
 A row is complete: the optimizer reads the parts and what they need, never the name. To make an algorithm of
 your own, change parts of a row: `resolve({"name": "grpo", "clip": {"high": 0.28}})`.
@@ -7,122 +7,22 @@ your own, change parts of a row: `resolve({"name": "grpo", "clip": {"high": 0.28
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, is_dataclass, replace
-from typing import Any, Literal, get_args, get_type_hints
+from dataclasses import fields, is_dataclass, replace
+from typing import Any, get_args, get_type_hints
 
 from prefrl.errors import ConfigError, did_you_mean
-from prefrl.policy.advantages import Baseline, Reduction, Scale
-from prefrl.policy.losses import Clip, Estimator, Ratio
-from prefrl.policy.preference import PairLoss
+from prefrl.policy.parts import (
+    Algorithm,
+    ClipSpec,
+    CreditSpec,
+    DistillSpec,
+    KLSpec,
+    OverlongSpec,
+    PairSpec,
+    SelectSpec,
+)
 
-Need = Literal["groups", "reference"]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CreditSpec:
-    """What a rollout's reward is compared with, and what it is divided by."""
-
-    baseline: Baseline = "group_mean"
-    scale: Scale = "none"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ClipSpec:
-    """How the importance ratio is bounded: to [1 - low, 1 + high]."""
-
-    kind: Clip = "none"
-    low: float = 0.2
-    high: float = 0.2
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KLSpec:
-    """KL to the reference (the live start weights): coefficient, estimator and place."""
-
-    coef: float = 0.0
-    estimator: Estimator = "k3"
-    place: Literal["loss", "reward"] = "loss"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PairSpec:
-    """Pairs: the best against the worst rollout of each group online, or given pairs offline."""
-
-    loss: PairLoss = "sigmoid"
-    beta: float = 0.1
-    label_smoothing: float = 0.0
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Algorithm:
-    """One complete algorithm.
-
-    overlong  what a truncated rollout is: `keep` it as scored, or `mask` it out of baseline and loss
-    """
-
-    name: str
-    paper: str
-    credit: CreditSpec = CreditSpec()
-    ratio: Ratio = "token"
-    clip: ClipSpec = ClipSpec()
-    reduction: Reduction = "sequence_mean"
-    kl: KLSpec = KLSpec()
-    pairs: PairSpec | None = None
-    group_size: int = 8
-    overlong: Literal["keep", "mask"] = "keep"
-
-    @property
-    def needs(self) -> frozenset[Need]:
-        """What the optimizer must compute for it."""
-        needs: set[Need] = set()
-        if self.pairs is not None or self.credit.baseline in ("group_mean", "leave_one_out"):
-            needs.add("groups")
-        if self.pairs is not None or self.kl.coef != 0.0:
-            needs.add("reference")
-        return frozenset(needs)
-
-    def __post_init__(self) -> None:
-        for problem in _problems(self):
-            raise ConfigError(f"algorithm {self.name!r}: {problem}")
-
-
-def _problems(algorithm: Algorithm) -> list[str]:
-    """Illegal combinations, each with its reason and the fix."""
-    clip, kl, pairs = algorithm.clip, algorithm.kl, algorithm.pairs
-    found = []
-    if "groups" in algorithm.needs and algorithm.group_size < 2:
-        found.append(
-            f"group_size is {algorithm.group_size}, but its credit compares the completions of a prompt with each "
-            "other. Set group_size to 2 or more, or credit.baseline to 'batch_mean' or 'none'."
-        )
-    if clip.kind != "none" and algorithm.ratio == "none":
-        found.append(
-            "clip bounds the importance ratio, but ratio is 'none'. Set ratio to 'token', or clip.kind to 'none'."
-        )
-    if not (0.0 <= clip.low <= 1.0 and clip.high >= 0.0):
-        found.append(
-            f"clip bounds [1 - {clip.low}, 1 + {clip.high}] are not an interval around 1. Use low in [0, 1], high >= 0."
-        )
-    if algorithm.ratio == "sequence" and algorithm.reduction != "sequence_mean":
-        found.append(
-            f"ratio 'sequence' carries the whole row's gradient at each of its tokens, so reduction "
-            f"{algorithm.reduction!r} would weigh a row by its length. Set reduction to 'sequence_mean'."
-        )
-    if kl.coef < 0:
-        found.append(f"kl.coef is {kl.coef}; a negative coefficient rewards drifting away. Use 0 or more.")
-    if kl.place == "reward" and kl.coef and kl.estimator != "k1":
-        found.append(
-            f"kl.place 'reward' takes the log-ratio itself, but kl.estimator is {kl.estimator!r}. Set it to 'k1'."
-        )
-    if pairs is not None and kl.coef:
-        found.append("a pair loss already holds the policy near the reference through pairs.beta. Set kl.coef to 0.")
-    if pairs is not None and pairs.beta <= 0:
-        found.append(f"pairs.beta is {pairs.beta}. Use a positive number, such as 0.1.")
-    if pairs is not None and not 0.0 <= pairs.label_smoothing < 0.5:
-        found.append(f"pairs.label_smoothing is {pairs.label_smoothing}. Use a number in [0, 0.5).")
-    return found
-
-
+_GROUP_NORMALISED = CreditSpec(baseline="group_mean", scale="group_std")
 _TABLE = (
     Algorithm(
         name="reinforce",
@@ -130,6 +30,15 @@ _TABLE = (
         credit=CreditSpec(baseline="batch_mean"),
         ratio="none",
         reduction="sequence_sum",
+        group_size=1,
+    ),
+    Algorithm(
+        name="reinforce_pp",
+        paper="arXiv 2501.03262",
+        credit=CreditSpec(baseline="none", scale="whiten"),
+        clip=ClipSpec(kind="ppo"),
+        reduction="token_mean",
+        kl=KLSpec(coef=0.01, estimator="k1", place="reward"),
         group_size=1,
     ),
     Algorithm(
@@ -141,9 +50,18 @@ _TABLE = (
         kl=KLSpec(coef=0.05, estimator="k1", place="reward"),
     ),
     Algorithm(
+        name="ppo",
+        paper="arXiv 1707.06347",
+        credit=CreditSpec(baseline="critic", scale="whiten"),
+        clip=ClipSpec(kind="ppo"),
+        reduction="token_mean",
+        kl=KLSpec(coef=0.05, estimator="k1", place="reward"),
+        group_size=1,
+    ),
+    Algorithm(
         name="grpo",
         paper="arXiv 2402.03300",
-        credit=CreditSpec(baseline="group_mean", scale="group_std"),
+        credit=_GROUP_NORMALISED,
         clip=ClipSpec(kind="ppo"),
         kl=KLSpec(coef=0.04),
     ),
@@ -153,6 +71,70 @@ _TABLE = (
         credit=CreditSpec(baseline="group_mean"),
         clip=ClipSpec(kind="ppo"),
         reduction="constant",
+    ),
+    Algorithm(
+        name="dapo",
+        paper="arXiv 2503.14476",
+        credit=_GROUP_NORMALISED,
+        clip=ClipSpec(kind="ppo", low=0.2, high=0.28),
+        reduction="token_mean",
+        overlong=OverlongSpec(rule="soft"),
+        resample=3,
+    ),
+    Algorithm(
+        name="cispo",
+        paper="arXiv 2506.13585",
+        credit=_GROUP_NORMALISED,
+        clip=ClipSpec(kind="weight", low=1.0, high=4.0),
+        reduction="token_mean",
+    ),
+    Algorithm(
+        name="gspo",
+        paper="arXiv 2507.18071",
+        credit=_GROUP_NORMALISED,
+        ratio="sequence_mean",
+        clip=ClipSpec(kind="ppo", low=3e-4, high=4e-4),
+    ),
+    Algorithm(
+        name="ctpo",
+        paper="arXiv 2605.07331",
+        credit=_GROUP_NORMALISED,
+        ratio="cumulative",
+        clip=ClipSpec(kind="ppo", low=0.025, high=0.05, space="sqrt_log", dual=0.05),
+        reduction="token_mean",
+    ),
+    Algorithm(
+        name="full_ratio",
+        paper="Precup et al. 2000",
+        credit=CreditSpec(baseline="leave_one_out"),
+        ratio="sequence",
+        reduction="sequence_sum",
+    ),
+    Algorithm(
+        name="rejection",
+        paper="arXiv 2312.06585",
+        credit=CreditSpec(baseline="none"),
+        ratio="none",
+        reduction="token_mean",
+        select=SelectSpec(),
+    ),
+    Algorithm(
+        name="opd",
+        paper="arXiv 2306.13649",
+        credit=CreditSpec(baseline="batch_mean"),
+        ratio="none",
+        reduction="token_mean",
+        distill=DistillSpec(coef=1.0),
+        group_size=1,
+    ),
+    Algorithm(
+        name="opsd",
+        paper="arXiv 2601.18734",
+        credit=CreditSpec(baseline="batch_mean"),
+        ratio="none",
+        reduction="token_mean",
+        distill=DistillSpec(coef=1.0, privileged=True),
+        group_size=1,
     ),
     Algorithm(name="dpo", paper="arXiv 2305.18290", pairs=PairSpec(), ratio="none"),
 )
@@ -193,6 +175,8 @@ def _changed(part: Any, changes: Mapping[str, Any], where: str) -> Any:
 
 def _checked(value: Any, hint: Any, where: str) -> Any:
     choices = get_args(hint)
+    if hint is bool and isinstance(value, bool):
+        return value
     if choices and all(isinstance(choice, str) for choice in choices):
         if value not in choices:
             raise ConfigError(f"{where} is {value!r}; valid: {', '.join(choices)}.{did_you_mean(str(value), choices)}")

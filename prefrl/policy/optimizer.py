@@ -3,23 +3,25 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
 import torch
 from torch import Tensor
 
 from prefrl.errors import ConfigError, DataError, RewardError
-from prefrl.policy.advantages import uniform
-from prefrl.policy.algorithms import Algorithm, PairSpec
-from prefrl.policy.credit import Scored, countable, group_ids, paired_rows, weighted_rows
-from prefrl.policy.objective import objective_of, pair_objective, supervised_objective
-from prefrl.types import Objective, Prompt, Rollout, Row, Score, StepResult
+from prefrl.policy.credit import Credit, CreditState, Scored, countable, credit
+from prefrl.policy.gather import More, Scorer, gather
+from prefrl.policy.metrics import explained_variance, rollout_metrics, sequence_kl, staleness, with_sample_size
+from prefrl.policy.objective import objective_of, pair_objective, supervised_objective, value_objective
+from prefrl.policy.parts import Algorithm, PairSpec
+from prefrl.policy.rows import bare_row, history_rows, paired_rows, selected_rows, value_rows, weighted_rows
+from prefrl.types import Extra, Objective, Prompt, Rollout, Row, Score, StepResult
 
 
 class Policy(Protocol):
-    """What the optimizer asks of a policy: five verbs. A language model and a control policy both answer."""
+    """What the optimizer asks of a policy. A language model and a control policy both answer."""
 
     @property
     def version(self) -> int:
@@ -39,8 +41,12 @@ class Policy(Protocol):
         """Log-probs (n,) of every row's tokens without gradient; 0 where the mask is False."""
         ...
 
-    def step(self, rows: Sequence[Row], objective: Objective) -> Mapping[str, float]:
-        """One optimizer update on the sum of the objective over all rows; its metrics."""
+    def teacher_logps(self, rows: Sequence[Row]) -> list[Tensor]:
+        """The same under the teacher; asked for only by algorithms with one."""
+        ...
+
+    def step(self, rows: Sequence[Row], objective: Objective, extras: Collection[Extra] = ()) -> Mapping[str, float]:
+        """One update on the sum of the objective over all rows, which sees `extras` too; its metrics."""
         ...
 
     def total(self, local: Tensor) -> Tensor:
@@ -48,16 +54,19 @@ class Policy(Protocol):
         ...
 
 
-class Scorer(Protocol):
-    """A reward source whose scores were checked; `update` co-trains it and may do nothing."""
+class Critic(Protocol):
+    """A value function: a policy-body head, a network of its own, an adapter; the optimizer does not know which."""
 
-    def score(self, rollouts: Sequence[Rollout]) -> list[Score]:
-        """One score per rollout, whole groups at once."""
+    def values(self, rows: Sequence[Row]) -> list[Tensor]:
+        """Value (n,) of the history before every token, without gradient; 0 where the mask is False."""
         ...
 
-    def update(self, rollouts: Sequence[Rollout], scores: Sequence[Score]) -> Mapping[str, float]:
-        """Learn from the rollouts just used; metrics."""
+    def step(self, rows: Sequence[Row], objective: Objective) -> Mapping[str, float]:
+        """One update on the sum of the objective over all rows; its metrics."""
         ...
+
+
+TeacherPrompt = Callable[[Rollout], tuple[int, ...]]  # the prompt of a rollout as the teacher sees it
 
 
 @dataclass
@@ -69,69 +78,148 @@ class PolicyOptimizer:
         reward: where scores come from.
         algorithm: the parts to combine.
         updates: optimizer updates made on each batch of rollouts, each over all of it.
+        critic: values, where the algorithm needs them.
+        teacher_prompt: what a privileged teacher is shown in place of a rollout's prompt.
+        state: what credit remembers from step to step; save and restore it with the weights.
     """
 
     policy: Policy
     reward: Scorer
     algorithm: Algorithm
     updates: int = 1
+    critic: Critic | None = None
+    teacher_prompt: TeacherPrompt | None = None
+    state: CreditState = field(init=False)
 
     def __post_init__(self) -> None:
-        stale = self.updates > 1 and self.algorithm.ratio == "none" and self.algorithm.pairs is None
-        if stale:
+        algorithm = self.algorithm
+        self.state = CreditState(kl_coef=algorithm.kl.coef)
+        weighted = algorithm.pairs is None and algorithm.select is None
+        if self.updates > 1 and algorithm.ratio == "none" and weighted:
             raise ConfigError(
-                f"updates is {self.updates}, but algorithm {self.algorithm.name!r} has no importance ratio: from the "
+                f"updates is {self.updates}, but algorithm {algorithm.name!r} has no importance ratio: from the "
                 "second update on its gradient would be wrong. Set updates to 1, or algorithm.ratio to 'token'."
             )
+        if "values" in algorithm.needs and self.critic is None:
+            raise ConfigError(
+                f"algorithm {algorithm.name!r} needs a critic and none was given. Make one with "
+                "prefrl.model.critic.make_critic, or set credit.baseline to 'group_mean'."
+            )
+        if algorithm.distill.privileged and algorithm.distill.coef and self.teacher_prompt is None:
+            raise ConfigError(
+                f"algorithm {algorithm.name!r} shows its teacher a solution, and nothing says where that stands. "
+                "Name its column, teacher.solution, or set distill.privileged to false."
+            )
 
-    def step(self, prompts: Sequence[Prompt], *, seed: int) -> StepResult:
+    def step(self, prompts: Sequence[Prompt], *, seed: int, more: More | None = None) -> StepResult:
         """Sample a group per prompt, score, and update the policy once (or `updates` times).
+
+        Args:
+            more: gives further prompts, for algorithms that replace groups without a signal.
 
         Raises:
             RewardError: no rollout could be scored, or a score is not finite.
         """
-        rollouts = self.policy.sample(prompts, self.algorithm.group_size, seed=seed)
-        scores = self.reward.score(rollouts)
-        metrics = self.learn(rollouts, scores)
-        metrics |= self.reward.update(rollouts, scores)
-        return StepResult(metrics=metrics, rollouts=rollouts, scores=scores, version=self.policy.version)
+        size = self.algorithm.group_size
+
+        def sample(some: Sequence[Prompt], round_: int) -> list[Rollout]:
+            drawn = self.policy.sample(some, size, seed=seed + round_ * 1_000_003)
+            return [replace(r, group=f"{r.group}/{round_}") for r in drawn] if round_ else drawn
+
+        found = gather(sample, self.reward, prompts, rounds=self.algorithm.resample, more=more)
+        metrics = found.metrics | self.learn(found.rollouts, found.scores)
+        metrics |= self.reward.update(found.rollouts, found.scores)
+        return StepResult(metrics=metrics, rollouts=found.rollouts, scores=found.scores, version=self.policy.version)
 
     def learn(self, rollouts: Sequence[Rollout], scores: Sequence[Score]) -> dict[str, float]:
         """Update the policy on rollouts that were sampled and scored elsewhere; metrics."""
-        scored = countable(rollouts, scores, self.algorithm.overlong)
+        scored = countable(rollouts, scores, self.algorithm.overlong, self.policy.budget)
         _refuse_nonfinite(scored)
-        metrics = rollout_metrics(rollouts, scores)
+        metrics = rollout_metrics(rollouts, scores) | staleness(rollouts, self.policy.version)
         if not scored:
             raise RewardError(
                 f"None of {len(rollouts)} rollouts can be learnt from: each was unscored, empty or masked as overlong. "
-                "Raise sampling.max_new_tokens, or set algorithm.overlong to 'keep'."
+                "Raise sampling.max_new_tokens, or set algorithm.overlong.rule to 'keep'."
             )
+        scored = self._judged(scored)
+        kl = 0.0
         if "reference" in self.algorithm.needs:
-            scored = self._with_reference(scored)
-            metrics["kl/ref"] = _sequence_kl(scored)
-        rows = self._rows(scored)
+            kl = metrics["kl/ref"] = sequence_kl(scored)
+        if self.algorithm.kl.target:
+            metrics["kl/coef"] = self.state.kl_coef
+        if "values" in self.algorithm.needs:
+            metrics |= self._learn_with_critic(scored)
+        else:
+            metrics |= self._update(self._rows(scored))
+        self.state = self.state.after(self.algorithm, scored, kl, self.policy.total)
+        return with_sample_size(metrics)
+
+    def _rows(self, scored: list[Scored], given: Credit | None = None) -> list[Row]:
+        algorithm, budget, total_of = self.algorithm, self.policy.budget, self.policy.total
+        if algorithm.pairs is not None:
+            return paired_rows(scored, algorithm.pairs.label_smoothing, total_of)
+        if algorithm.select is not None:
+            return selected_rows(scored, algorithm, algorithm.select, budget, total_of)
+        rows = weighted_rows(scored, algorithm, budget, total_of, state=self.state, given=given)
+        return self._with_teacher_prompts(rows, scored) if "teacher_kl" in algorithm.extras else rows
+
+    def _update(self, rows: list[Row]) -> dict[str, float]:
+        metrics: dict[str, float] = {}
+        if self.algorithm.select is not None:
+            metrics["select/kept"] = float(len(rows))
+            if not rows:
+                return metrics
         objective = objective_of(self.algorithm)
         for _ in range(self.updates):
-            metrics |= self.policy.step(rows, objective)
+            metrics |= self.policy.step(rows, objective, self.algorithm.extras)
         return metrics
 
-    def _rows(self, scored: list[Scored]) -> list[Row]:
-        if self.algorithm.pairs is not None:
-            return paired_rows(scored, self.algorithm.pairs.label_smoothing, self.policy.total)
-        return weighted_rows(scored, self.algorithm, self.policy.budget, self.policy.total)
+    def _learn_with_critic(self, scored: list[Scored]) -> dict[str, float]:
+        assert self.critic is not None, "checked when the optimizer was made"
+        given = credit(scored, self.algorithm, self.state, self.policy.total)
+        rows = value_rows(scored, given, self.algorithm, self.policy.total)
+        masks = [torch.tensor(row.mask) for row in rows]
+        old, returns = (
+            torch.cat([row.streams[name][mask] for row, mask in zip(rows, masks, strict=True)])
+            for name in ("old_values", "returns")
+        )
+        metrics = {
+            "critic/explained_variance": explained_variance(old, returns),
+            "critic/return": float(returns.mean()),
+        }
+        clip = self.algorithm.critic.clip
+        for _ in range(self.updates):
+            learnt = self.critic.step(rows, lambda batch: value_objective(batch, clip))
+            metrics |= {f"critic/{name}": value for name, value in learnt.items()}
+        warming = self.state.steps < self.algorithm.critic.warmup
+        return metrics if warming else metrics | self._update(self._rows(scored, given))
 
-    def _with_reference(self, scored: list[Scored]) -> list[Scored]:
-        rows = [
-            Row(
-                prompt_ids=s.rollout.prompt_ids,
-                completion_ids=s.rollout.completion_ids,
-                mask=s.rollout.mask,
-                observations=s.rollout.observations,
-            )
-            for s in scored
-        ]
-        logps = self.policy.logps(rows, "reference")
-        return [replace(s, ref_logps=ref) for s, ref in zip(scored, logps, strict=True)]
+    def _judged(self, scored: list[Scored]) -> list[Scored]:
+        """The rollouts with what the algorithm needs: values, and log-probs under reference, learner and teacher."""
+        algorithm, rows = self.algorithm, [bare_row(s, s.rollout.mask, {}) for s in scored]
+        if "reference" in algorithm.needs:
+            found = self.policy.logps(rows, "reference")
+            scored = [replace(s, ref_logps=x) for s, x in zip(scored, found, strict=True)]
+        if "learner" in algorithm.needs:
+            found = self.policy.logps(rows, "policy")
+            scored = [replace(s, learner_logps=x) for s, x in zip(scored, found, strict=True)]
+        if "teacher" in algorithm.needs and algorithm.distill.form == "sampled":
+            found = self.policy.teacher_logps(self._with_teacher_prompts(rows, scored))
+            scored = [replace(s, teacher_logps=x) for s, x in zip(scored, found, strict=True)]
+        if "values" in algorithm.needs:
+            assert self.critic is not None, "checked when the optimizer was made"
+            found = self.critic.values(history_rows(scored, algorithm))
+            scored = [
+                replace(s, values=x[: len(s.rollout.mask)], bootstrap=float(x[-1]) if s.awaits else 0.0)
+                for s, x in zip(scored, found, strict=True)
+            ]
+        return scored
+
+    def _with_teacher_prompts(self, rows: list[Row], scored: Sequence[Scored]) -> list[Row]:
+        if self.algorithm.distill.privileged and self.teacher_prompt is not None:
+            for row, item in zip(rows, scored, strict=True):
+                row.teacher_prompt_ids = self.teacher_prompt(item.rollout)
+        return rows
 
 
 def learn_pairs(policy: Policy, rows: Sequence[Row], spec: PairSpec) -> dict[str, float]:
@@ -158,58 +246,3 @@ def _refuse_nonfinite(scored: Sequence[Scored]) -> None:
                 f"The score of prompt {item.rollout.prompt.id!r} is {item.score.total}; expected a finite number. "
                 "Return Score.failed(reason) for what cannot be scored."
             )
-
-
-def _sequence_kl(scored: Sequence[Scored]) -> float:
-    """Mean over rollouts of `sum_t log pi - log ref`: KL to the reference in nats per answer."""
-    gaps = []
-    for s in scored:
-        assert s.ref_logps is not None
-        mask = torch.tensor(s.rollout.mask)
-        gaps.append(float((torch.tensor(s.rollout.logps) - s.ref_logps)[mask].sum()))
-    return sum(gaps) / len(gaps)
-
-
-def rollout_metrics(rollouts: Sequence[Rollout], scores: Sequence[Score]) -> dict[str, float]:
-    """Rewards and their parts, lengths, stop reasons, groups and errors of one batch."""
-    scored = countable(rollouts, scores, "keep")
-    lengths = [sum(r.mask) for r in rollouts]
-    metrics = {
-        "length/mean": _mean(lengths),
-        "length/max": float(max(lengths, default=0)),
-        "errors": _mean([not s.ok for s in scores]),
-        "entropy": -_mean([p for r in rollouts for p, m in zip(r.logps, r.mask, strict=True) if m]),
-    }
-    for reason in {r.stop for r in rollouts}:
-        metrics[f"stop/{reason.value}"] = _mean([r.stop is reason for r in rollouts])
-    if not scored:
-        return metrics
-    totals = torch.tensor([s.score.total for s in scored], dtype=torch.float64)
-    metrics["reward/mean"] = float(totals.mean())
-    metrics["reward/std"] = float(totals.std(correction=0))
-    for name in {part for s in scored for part in s.score.parts}:
-        metrics[f"reward/part/{name}"] = _mean([s.score.parts[name] for s in scored if name in s.score.parts])
-    return metrics | _group_metrics(totals, group_ids(scored))
-
-
-def _group_metrics(totals: Tensor, groups: Tensor) -> dict[str, float]:
-    """Fractions of groups: uniform or mixed and, where all rewards lie in [0, 1], all-fail and all-pass."""
-    flat = uniform(totals, groups)
-    fraction = {"all_fail": 0, "all_pass": 0, "uniform": 0, "mixed": 0}
-    names = groups.unique()
-    unit = bool(((totals >= 0.0) & (totals <= 1.0)).all())
-    for group in names:
-        mine = groups == group
-        if not bool(flat[mine].all()):
-            fraction["mixed"] += 1
-            continue
-        fraction["uniform"] += 1
-        if unit and float(totals[mine][0]) in (0.0, 1.0):
-            fraction["all_pass" if float(totals[mine][0]) else "all_fail"] += 1
-    if not unit:
-        del fraction["all_fail"], fraction["all_pass"]
-    return {f"groups/{name}": count / len(names) for name, count in fraction.items()}
-
-
-def _mean(values: Sequence[float]) -> float:
-    return float(sum(values) / len(values)) if values else 0.0

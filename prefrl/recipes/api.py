@@ -16,7 +16,8 @@ from prefrl.errors import ConfigError, did_you_mean
 from prefrl.evaluate.run_folder import REPORT, read
 from prefrl.model.language import LanguageModel
 from prefrl.model.load import load
-from prefrl.policy.algorithms import Algorithm, resolve
+from prefrl.policy.algorithms import resolve
+from prefrl.policy.parts import Algorithm
 from prefrl.recipes.common import fitting_prompts, report_read, start
 from prefrl.recipes.rl import carry_out
 from prefrl.rewards.base import as_source

@@ -24,8 +24,9 @@ from prefrl.model.engine import Engine
 from prefrl.model.language import LanguageModel
 from prefrl.model.load import load
 from prefrl.parsing import to_dict
-from prefrl.policy.optimizer import rollout_metrics
+from prefrl.policy.metrics import rollout_metrics
 from prefrl.rewards.base import RewardSource, checked_scores
+from prefrl.rollout.sampler import Sampler
 from prefrl.types import Pair, Prompt, Rollout, Row, Score
 
 T = TypeVar("T")
@@ -174,7 +175,7 @@ class PolicyEvaluation:
 
 
 def evaluate_policy(
-    model: LanguageModel,
+    sampler: Sampler,
     prompts: Sequence[Prompt],
     reward: Checked,
     sampling: SamplingConfig,
@@ -183,7 +184,7 @@ def evaluate_policy(
     seed: int,
 ) -> PolicyEvaluation:
     """Sample and score completions of prompts that training never sees; the random numbers are the same every time."""
-    rollouts = model.sample(prompts, samples, sampling, seed=seed)
+    rollouts = sampler.sample(prompts, samples, sampling, seed=seed)
     scores = reward.score(rollouts)
     metrics = {k: v for k, v in rollout_metrics(rollouts, scores).items() if not k.startswith("groups/")}
     return PolicyEvaluation(rollouts, scores, metrics | verifier_metrics(scores))

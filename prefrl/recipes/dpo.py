@@ -12,9 +12,10 @@ from prefrl.evaluate.progress import Progress
 from prefrl.evaluate.run_folder import RunFolder
 from prefrl.model.engine import Engine
 from prefrl.model.language import LanguageModel
-from prefrl.policy.algorithms import PairSpec, resolve
+from prefrl.policy.algorithms import resolve
 from prefrl.policy.objective import pair_sums
 from prefrl.policy.optimizer import learn_pairs
+from prefrl.policy.parts import PairSpec
 from prefrl.policy.preference import dpo
 from prefrl.recipes.common import (
     conclude,

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from prefrl.rewards.base import Reward, RewardSource, as_source, checked_scores, error_counts
     from prefrl.rewards.bradley_terry import BradleyTerry
     from prefrl.rewards.compose import Clip, Gate, Normalise, WeightedSum
+    from prefrl.rewards.environment_reward import environment
     from prefrl.rewards.functions import FunctionReward, function
     from prefrl.rewards.specs import build
     from prefrl.rewards.verifiers import (
@@ -31,6 +32,7 @@ _NAMES = {
     "base": ("Reward", "RewardSource", "as_source", "checked_scores", "error_counts"),
     "bradley_terry": ("BradleyTerry",),
     "compose": ("Clip", "Gate", "Normalise", "WeightedSum"),
+    "environment_reward": ("environment",),
     "functions": ("FunctionReward", "function"),
     "specs": ("build",),
     "verifiers": ("Verifier", "choice", "exact", "graded", "json_object", "length_band", "numeric", "regex"),
@@ -51,6 +53,7 @@ __all__ = [
     "build",
     "checked_scores",
     "choice",
+    "environment",
     "error_counts",
     "exact",
     "function",

@@ -29,6 +29,7 @@ KINDS: dict[str, str] = {
     "regex": "prefrl.rewards.verifiers:regex",
     "json": "prefrl.rewards.verifiers:json_object",
     "length_band": "prefrl.rewards.verifiers:length_band",
+    "environment": "prefrl.rewards.environment_reward:environment",
     "bradley_terry": "prefrl.rewards.bradley_terry:BradleyTerry.load",
 }
 OPTIONS = ("weight", "clip", "normalise", "name")

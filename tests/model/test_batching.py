@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
+import torch
 from tiny import random_rows
 
-from prefrl.model.batching import distinct_rows, pack, positions
+from prefrl.model.batching import distinct_rows, pack, positions, row_outputs
 from prefrl.types import Row
 
 
@@ -78,6 +80,36 @@ def test_equal_rows_are_computed_once():
     kept, index = distinct_rows([a, b, again, other_mask])
     assert kept == [a, b, other_mask]
     assert index == [0, 1, 0, 2]
+
+
+def test_rows_that_a_teacher_sees_under_different_prompts_are_not_equal():
+    plain, told, other = (
+        Row(prompt_ids=(1,), completion_ids=(3,), mask=(True,), teacher_prompt_ids=seen)
+        for seen in (None, (1, 2), (1, 4))
+    )
+    kept, index = distinct_rows([plain, told, other, replace(told)])
+    assert kept == [plain, told, other]
+    assert index == [0, 1, 2, 1]
+
+
+def test_rows_with_observations_are_never_merged():
+    rows = [Row(prompt_ids=(), completion_ids=(1,), mask=(True,), observations=torch.ones(1, 2)) for _ in range(2)]
+    assert distinct_rows(rows)[1] == [0, 1]
+
+
+@pytest.mark.parametrize("budget", [1, 10_000])
+def test_outputs_come_back_in_the_order_given(budget):
+    rows = [replace(r, mask=(*r.mask[:-1], False)) for r in random_rows({3: 3, 1: 2})]
+    rows = [*rows, rows[1], replace(rows[0])]
+    seen = []
+
+    def compute(distinct):
+        seen.extend(distinct)
+        return torch.cat([torch.tensor(row.completion_ids[:-1], dtype=torch.float64) for row in distinct])
+
+    found = row_outputs(rows, compute, budget)
+    assert [o.tolist() for o in found] == [[*map(float, row.completion_ids[:-1]), 0.0] for row in rows]
+    assert len(seen) == (5 if budget > 1 else len(rows))
 
 
 def test_prompts_count_for_every_row_where_they_are_not_shared():

@@ -7,18 +7,20 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tiny import assert_same_gradients, gradients, language_model, naive_logps, random_rows
+from tiny import assert_same_gradients, gradients, language_model, llama, naive_logps, random_rows
 
 from prefrl.config import ModelConfig, SamplingConfig
 from prefrl.errors import PrefrlError, RunError
 from prefrl.model import engine as engine_module
 from prefrl.model.engine import Engine, schedule_factor
-from prefrl.policy.algorithms import PairSpec
+from prefrl.model.load import add_lora
+from prefrl.model.teacher import Teacher
 from prefrl.policy.objective import pair_objective
+from prefrl.policy.parts import PairSpec
 from prefrl.types import Prompt
 
 
-def engine(policy=None, *, total_steps=1, reference=False, sampling=None, **optim):
+def engine(policy=None, *, total_steps=1, reference=False, teacher=None, sampling=None, **optim):
     policy = policy or language_model(layers=2)
     return Engine(
         policy,
@@ -26,6 +28,7 @@ def engine(policy=None, *, total_steps=1, reference=False, sampling=None, **opti
         sampling=sampling,
         total_steps=total_steps,
         reference=reference,
+        teacher=teacher,
     )
 
 
@@ -272,3 +275,160 @@ def test_a_completion_in_several_pairs_is_computed_once_with_the_same_gradient(m
         one.step(rows, lambda batch: pair_objective(batch, PairSpec()))
     assert computed == [3, 6]
     assert_same_gradients(found[0][0], found[1][0], 1e-6)
+
+
+def taught_rows(seed=0):
+    """Ragged rows with weights of three terms, some read by a teacher under a prompt of its own, one of them twice."""
+    generator = torch.Generator().manual_seed(seed)
+    rows = random_rows({2: 3, 5: 3, 1: 1}, masked=True)
+    rows = [replace(row, teacher_prompt_ids=(7, 8, 9, 2) if i % 2 else None) for i, row in enumerate(rows)]
+    rows.append(replace(rows[1]))
+    for row in rows:
+        names = ("rl", "entropy", "teacher_kl")
+        row.streams = {name: torch.rand(len(row.mask), generator=generator) for name in names}
+    return rows
+
+
+def three_terms(batch):
+    terms = {"rl": batch.logps, **batch.extras}
+    loss = sum((batch.streams[name] * term).sum() for name, term in terms.items())
+    count = batch.logps.new_tensor(float(len(batch.logps)))
+    return loss, {name: (term.detach().sum(), count) for name, term in terms.items()}
+
+
+def naive_log_probs(model, row, prompt_ids, temperature):
+    """Log-probs (n, V) at a row's tokens from full logits."""
+    ids = torch.tensor([[*prompt_ids, *row.completion_ids]])
+    logits = model(input_ids=ids, use_cache=False).logits[0, len(prompt_ids) - 1 : -1]
+    return (logits / temperature).log_softmax(-1)
+
+
+@pytest.mark.parametrize("token_budget", [1, 60, 10_000])
+def test_a_step_on_entropy_and_the_kl_to_a_teacher_is_autograd_on_full_logits(token_budget):
+    rows, teacher = taught_rows(), language_model(seed=1)
+    one = engine(
+        teacher=Teacher.other(teacher, language_model()),
+        token_budget=token_budget,
+        sampling=SamplingConfig(temperature=0.7),
+    )
+    seen = seen_gradients(one)
+    metrics = one.step(rows, three_terms, ("entropy", "teacher_kl"))
+    by_hand, terms = language_model(layers=2), {"rl": [], "entropy": [], "teacher_kl": []}
+    for row in rows:
+        mask = torch.tensor(row.mask)
+        log_p = naive_log_probs(by_hand.model, row, row.prompt_ids, 0.7)[mask]
+        log_q = naive_log_probs(teacher.model, row, row.teacher_prompt_ids or row.prompt_ids, 0.7)[mask].detach()
+        terms["rl"].append(log_p.gather(-1, torch.tensor(row.completion_ids)[mask, None]).squeeze(-1))
+        terms["entropy"].append(-(log_p.exp() * log_p).sum(-1))
+        terms["teacher_kl"].append((log_p.exp() * (log_p - log_q)).sum(-1))
+    weights = {name: torch.cat([r.streams[name][torch.tensor(r.mask)] for r in rows]) for name in terms}
+    loss = sum((weights[name] * torch.cat(term)).sum() for name, term in terms.items())
+    loss.backward()
+    assert metrics["loss"] == pytest.approx(float(loss.detach()), rel=1e-5)
+    for name, term in terms.items():
+        assert metrics[name] == pytest.approx(float(torch.cat(term).mean().detach()), rel=1e-4)
+    assert_same_gradients(seen[0], gradients(by_hand.module), 1e-5)
+
+
+@pytest.mark.parametrize("kind", ["copy", "base"])
+@pytest.mark.parametrize("token_budget", [1, 10_000])
+def test_a_policy_that_is_its_teacher_has_no_loss_and_no_gradient(kind, token_budget):
+    policy = language_model(add_lora(llama(14, layers=2), 2, seed=0) if kind == "base" else None, layers=2)
+    teacher = Teacher.base(policy) if kind == "base" else Teacher.frozen_copy(policy)
+    one = engine(policy, teacher=teacher, token_budget=token_budget)
+    rows = [replace(row, teacher_prompt_ids=None, streams={"teacher_kl": row.streams["rl"]}) for row in taught_rows()]
+    seen = seen_gradients(one)
+    metrics = one.step(
+        rows, lambda batch: ((batch.streams["teacher_kl"] * batch.extras["teacher_kl"]).sum(), {}), {"teacher_kl"}
+    )
+    assert (metrics["loss"], metrics["grad_norm"]) == (0.0, 0.0)
+    assert all((gradient == 0).all() for gradient in seen[0].values()) and seen[0]
+
+
+def test_the_teacher_keeps_states_of_one_micro_batch_at_a_time(monkeypatch):
+    teacher = Teacher.other(language_model(seed=1), language_model())
+    one, calls = engine(teacher=teacher, token_budget=1), []
+    hidden, statistics = teacher.hidden, one.actor.token_statistics
+    monkeypatch.setattr(teacher, "hidden", lambda rows: calls.append(("teacher", len(rows))) or hidden(rows))
+    monkeypatch.setattr(
+        one.actor,
+        "token_statistics",
+        lambda rows, *more: calls.append(("policy", len(rows))) or statistics(rows, *more),
+    )
+    one.step(taught_rows(), three_terms, ("entropy", "teacher_kl"))
+    assert calls == [("policy", 1), ("teacher", 1)] * 8
+
+
+def test_without_extras_only_log_probs_are_computed(monkeypatch):
+    one, seen = engine(teacher=Teacher.frozen_copy(language_model(layers=2))), []
+    monkeypatch.setattr(one.actor, "token_statistics", lambda *_: 1 / 0)
+    monkeypatch.setattr(one.teacher, "hidden", lambda *_: 1 / 0)
+    one.step(weighted(random_rows({4: 2})), lambda batch: seen.append(dict(batch.extras)) or linear(batch))
+    assert seen == [{}]
+
+
+def test_log_probs_of_the_teacher():
+    teacher = language_model(seed=1)
+    one = engine(teacher=Teacher.other(teacher, language_model()), sampling=SamplingConfig(temperature=0.7))
+    rows = random_rows({3: 2, 4: 1})
+    for got, wanted in zip(one.teacher_logps(rows), naive_logps(teacher.model, rows, temperature=0.7), strict=True):
+        torch.testing.assert_close(got, wanted.detach(), atol=1e-5, rtol=0)
+
+
+class Values:
+    """A critic: its output at a token is that token's id times a weight."""
+
+    shares_prompts = False
+
+    def __init__(self):
+        self.module = torch.nn.Linear(1, 1, bias=False)
+
+    def token_outputs(self, rows, temperature=1.0):
+        ids = [float(t) for row in rows for t, m in zip(row.completion_ids, row.mask, strict=True) if m]
+        return self.module(torch.tensor(ids)[:, None]).squeeze(-1)
+
+
+def test_outputs_of_a_critic_are_its_values():
+    one = engine(Values())
+    with torch.no_grad():
+        one.actor.module.weight.fill_(2.0)
+    rows = random_rows({3: 2, 4: 1}, masked=True)
+    found = one.outputs(rows)
+    assert not found[0].requires_grad
+    wanted = [[2.0 * t * m for t, m in zip(row.completion_ids, row.mask, strict=True)] for row in rows]
+    assert [values.tolist() for values in found] == wanted
+
+
+def test_extras_that_nobody_can_give():
+    rows = taught_rows()
+    with pytest.raises(PrefrlError, match=r"no teacher; make it with teacher=Teacher\.other"):
+        engine().step(rows, three_terms, ("teacher_kl",))
+    with pytest.raises(PrefrlError, match=r"no teacher"):
+        engine().teacher_logps(rows)
+    with pytest.raises(PrefrlError, match="Values has no entropy; expected a policy"):
+        engine(Values()).step(rows, three_terms, ("entropy",))
+
+
+@pytest.mark.parametrize("name", ["rl", "ce", "ref_kl", "entropy", "teacher_kl", "vf"])
+def test_a_row_counts_by_any_weight(name):
+    one, row = engine(), random_rows({4: 1})[0]
+    row.streams = {name: torch.zeros(len(row.mask)), "old_logps": torch.ones(len(row.mask))}
+    objective = lambda batch: (batch.logps.sum(), {})  # noqa: E731
+    assert one.step([row], objective)["grad_norm"] == 0.0
+    row.streams[name][0] = 1e-8
+    assert one.step([row], objective)["grad_norm"] > 0.0
+
+
+@pytest.mark.parametrize("token_budget", [1, 10_000])
+def test_smallest_and_largest_over_all_micro_batches(token_budget):
+    one, rows = engine(token_budget=token_budget), weighted(random_rows({6: 4}))
+    logps = torch.cat(one.logps(rows))
+
+    def objective(batch):
+        count = batch.logps.new_tensor(float(len(batch.logps)))
+        found = batch.logps.detach()
+        return batch.logps.sum(), {"p/min": (found.min(), count), "p/max": (found.max(), count)}
+
+    metrics = one.step(rows, objective)
+    assert metrics["p/min"] == pytest.approx(float(logps.min()), rel=1e-5)
+    assert metrics["p/max"] == pytest.approx(float(logps.max()), rel=1e-4)

@@ -9,9 +9,11 @@ from torch import nn
 
 from prefrl.config import ModelConfig, SamplingConfig
 from prefrl.errors import DataError
+from prefrl.model.critic import make_critic
 from prefrl.model.engine import Engine
 from prefrl.model.language import LanguageModel
 from prefrl.model.load import add_lora
+from prefrl.model.teacher import Teacher
 from prefrl.policy.algorithms import ALGORITHMS
 from prefrl.policy.optimizer import PolicyOptimizer
 from prefrl.types import Prompt, Row, Score
@@ -43,11 +45,19 @@ def test_before_any_update_the_ratio_is_1_and_nothing_is_clipped(name):
         sampler=policy,
         sampling=SamplingConfig(max_new_tokens=8, temperature=0.7),
         reference="reference" in algorithm.needs,
+        teacher=Teacher.other(language_model(seed=1), policy),
+    )
+    optimizer = PolicyOptimizer(
+        engine,
+        Digits(),
+        algorithm,
+        critic=make_critic("head", policy, lr=1e-12) if "values" in algorithm.needs else None,
+        teacher_prompt=lambda rollout: (7, 8, *rollout.prompt_ids),
     )
     prompts = [Prompt(id=str(i), text=t) for i, t in enumerate(("1=", "1234567=", "99="))]
-    metrics = PolicyOptimizer(engine, Digits(), algorithm).step(prompts, seed=0).metrics
-    if algorithm.pairs is None:
-        assert metrics["kl/sampler"] == pytest.approx(0.0, abs=1e-5)
+    metrics = optimizer.step(prompts, seed=0).metrics
+    if algorithm.pairs is None and algorithm.select is None:
+        assert metrics["kl/sampler_k1"] == pytest.approx(0.0, abs=1e-5)
     if "reference" in algorithm.needs:
         assert metrics["kl/ref"] == pytest.approx(0.0, abs=1e-5)
     if algorithm.ratio != "none":
@@ -85,6 +95,21 @@ def test_masked_tokens_are_left_out_and_rows_stay_in_order():
     first, second = naive_logps(policy.model, rows)
     wanted = torch.stack([first[0], first[2], second[1]])
     torch.testing.assert_close(policy.token_outputs(rows), wanted, atol=1e-5, rtol=0)
+
+
+@pytest.mark.parametrize("extras", [(), ("entropy",), ("teacher_kl",), ("entropy", "teacher_kl")])
+def test_statistics_have_the_same_log_probs_and_what_was_asked_for(extras):
+    policy, rows = language_model(), random_rows({4: 2, 2: 1}, masked=True)
+    teacher = Teacher.other(language_model(seed=1), policy)
+    found = policy.token_statistics(rows, 0.7, extras, teacher)
+    assert set(found) == {"logps", *extras}
+    assert torch.equal(found["logps"], policy.token_outputs(rows, 0.7))
+    assert all(value.shape == found["logps"].shape and value.requires_grad for value in found.values())
+
+
+def test_a_kl_to_nobody():
+    with pytest.raises(AssertionError, match="needs a teacher"):
+        language_model().token_statistics(random_rows({4: 1}), 1.0, ("teacher_kl",))
 
 
 def test_dropout_is_off_while_training():

@@ -15,9 +15,10 @@ import torch
 from tiny import rollout
 
 from prefrl.policy.advantages import centred, scaled
-from prefrl.policy.algorithms import PairSpec, resolve
+from prefrl.policy.algorithms import resolve
 from prefrl.policy.credit import Scored, weighted_rows
 from prefrl.policy.objective import pair_objective, reward_objective, stream_objective
+from prefrl.policy.parts import PairSpec
 from prefrl.policy.preference import bradley_terry, dpo
 from prefrl.types import Batch, Score
 

@@ -4,130 +4,358 @@ import math
 
 import pytest
 import torch
+from fakes import batch_of
 
-from prefrl.policy.losses import kl_estimate, log_ratio, surrogate
+from prefrl.policy.losses import (
+    dual_clipped,
+    kl_estimate,
+    kl_loss,
+    log_bounds,
+    log_ratio,
+    ratio_metrics,
+    reinforce,
+    surrogate,
+    truncated_weights,
+    value_loss,
+)
+from prefrl.types import Row
 
 ROW = torch.tensor([0, 0, 0, 1, 1])
+SCOPES = ["none", "token", "cumulative", "sequence", "sequence_mean"]
 
 
-def test_log_ratio_scopes():
-    logps = torch.tensor([0.1, 0.2, 0.3, -0.4, 0.6])
-    old = torch.zeros(5)
-    scope = lambda name: [round(x, 6) for x in log_ratio(logps, old, ROW, 2, name).tolist()]  # noqa: E731
-    assert scope("none") == [0.0] * 5
-    assert scope("token") == [0.1, 0.2, 0.3, -0.4, 0.6]
-    assert scope("cumulative") == [0.1, 0.3, 0.6, -0.4, 0.2]
-    assert scope("sequence") == [0.6, 0.6, 0.6, 0.2, 0.2]
-    assert scope("sequence_mean") == [0.2, 0.2, 0.2, 0.1, 0.1]
+def numbers(*values):
+    return torch.tensor(values, dtype=torch.float64)
 
 
-def test_importance_weights():
-    mu, pi = torch.tensor([0.4, 0.4, 0.2]).log(), torch.tensor([0.7, 0.2, 0.1]).log()
+def close(got, wanted, atol=1e-9):
+    torch.testing.assert_close(got, torch.tensor(wanted, dtype=got.dtype), atol=atol, rtol=0)
+
+
+def interval(like, low=0.2, high=0.2, space="ratio", row=None):
+    row = torch.zeros(len(like), dtype=torch.long) if row is None else row
+    return log_bounds(like, row, int(row.max()) + 1, low=low, high=high, space=space)
+
+
+def one_token(ratio, advantage, clip="ppo", low=0.2, high=0.2):
+    """Loss and its gradient at one token whose policy is `ratio` times as likely as it was."""
+    logps = numbers(math.log(ratio)).requires_grad_()
+    ratios = log_ratio(logps, torch.zeros_like(logps), torch.tensor([0]), 1, "token")
+    loss = surrogate(ratios, logps, numbers(advantage), clip, interval(ratios, low, high))
+    (gradient,) = torch.autograd.grad(loss.sum(), logps)
+    return float(loss.detach()), float(gradient)
+
+
+# Ratios. ---------------------------------------------------------------------------------------------------------
+
+LOG_RATIOS = {
+    "none": [0.0] * 5,
+    "token": [0.1, 0.2, 0.3, -0.4, 0.6],
+    "cumulative": [0.1, 0.3, 0.6, -0.4, 0.2],
+    "sequence": [0.6, 0.6, 0.6, 0.2, 0.2],
+    "sequence_mean": [0.2, 0.2, 0.2, 0.1, 0.1],
+}
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+def test_log_ratio_of_every_scope(scope):
+    logps, old = numbers(-0.9, -0.8, -0.7, -1.4, -0.4), torch.full((5,), -1.0, dtype=torch.float64)
+    close(log_ratio(logps, old, ROW, 2, scope), LOG_RATIOS[scope])
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+def test_a_ratio_weighs_the_gradient_of_its_own_token_alone(scope):
+    logps = numbers(-0.9, -0.8, -0.7, -1.4, -0.4).requires_grad_()
+    old, rl = torch.full((5,), -1.0, dtype=torch.float64), numbers(0.5, -1.0, 2.0, 0.25, -0.75)
+
+    def losses(x):
+        ratios = log_ratio(x, old, ROW, 2, scope)
+        return surrogate(ratios, x, rl, "none", interval(ratios))
+
+    rho = numbers(*LOG_RATIOS[scope]).exp()
+    torch.testing.assert_close(torch.autograd.functional.jacobian(losses, logps), torch.diag(-rl * rho))
+
+
+def test_importance_weights_average_to_one():
+    mu, pi = numbers(0.4, 0.4, 0.2).log(), numbers(0.7, 0.2, 0.1).log()
     ratio = log_ratio(pi, mu, torch.arange(3), 3, "token").exp()
-    torch.testing.assert_close(ratio, torch.tensor([1.75, 0.5, 0.5]))
+    close(ratio, [1.75, 0.5, 0.5])
+    f = numbers(3.0, -1.0, 5.0)
     assert float((mu.exp() * ratio).sum()) == pytest.approx(1.0)
+    assert float((mu.exp() * ratio * f).sum()) == pytest.approx(float((pi.exp() * f).sum()))
 
 
-@pytest.mark.parametrize("clip", ["none", "ppo", "weight"])
-def test_at_ratio_one_every_clip_has_the_gradient_of_reinforce(clip):
-    rl = torch.tensor([0.5, -1.0, 2.0, 0.25, -0.75], dtype=torch.float64)
-    logps = torch.randn(5, dtype=torch.float64, requires_grad=True)
-    ratios = log_ratio(logps, logps.detach(), ROW, 2, "token")
-    surrogate(ratios, logps, rl, clip, 0.2, 0.2).sum().backward()
-    torch.testing.assert_close(logps.grad, -rl)
+@pytest.mark.parametrize("scope", ["cumulative", "sequence"])
+def test_a_hundred_small_steps_are_a_large_ratio(scope):
+    # 1.05^100 = 131.5 in float32, behind another row whose log-ratios are large.
+    logps = torch.cat([torch.full((7,), 3.0), torch.full((100,), math.log(1.05))])
+    row = torch.tensor([0] * 7 + [1] * 100)
+    ratio = log_ratio(logps, torch.zeros(107), row, 2, scope)[-1].exp()
+    assert ratio.dtype == torch.float32
+    assert float(ratio) == pytest.approx(131.5013, rel=1e-4)
+    mean = log_ratio(logps, torch.zeros(107), row, 2, "sequence_mean")[-1].exp()
+    assert float(mean) == pytest.approx(1.05, rel=1e-6)
+
+
+def test_truncated_weights():
+    close(truncated_weights(numbers(0.0, math.log(0.5), math.log(50.0)), numbers(0.0, 0.0, 0.0), 2.0), [1.0, 0.5, 2.0])
+
+
+# Bounds. ---------------------------------------------------------------------------------------------------------
+
+
+def test_bounds_of_the_ratio():
+    low, high = interval(torch.zeros(2, dtype=torch.float64), 0.2, 0.28)
+    close(low.exp(), [0.8, 0.8])
+    close(high.exp(), [1.28, 1.28])
+    low, _ = interval(torch.zeros(2), 1.0, 4.0)
+    assert low.exp().tolist() == [0.0, 0.0]
+
+
+def test_bounds_that_widen_with_the_square_root_of_the_tokens_so_far():
+    low, high = interval(torch.zeros(5, dtype=torch.float64), 0.025, 0.05, "sqrt_log", ROW)
+    roots = [1.0, math.sqrt(2), math.sqrt(3), 1.0, math.sqrt(2)]
+    close(low.exp(), [math.exp(-0.025 * r) for r in roots])
+    close(high.exp(), [math.exp(0.05 * r) for r in roots])
+
+
+def test_bounds_carry_no_gradient():
+    logps = torch.zeros(5, requires_grad=True)
+    for space in ("ratio", "sqrt_log"):
+        assert not any(b.requires_grad for b in interval(logps * 2.0, space=space, row=ROW))
+
+
+# Surrogates. -----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(
-    ("ratio", "advantage", "loss"),
-    [(1.5, 1.0, -1.2), (1.5, -1.0, 1.5), (0.5, 1.0, -0.5), (0.5, -1.0, 0.8), (1.1, 1.0, -1.1), (1.25, 1.0, -1.2)],
+    ("ratio", "advantage", "loss", "gradient"),
+    [
+        (1.5, 1.0, -1.2, 0.0),
+        (1.5, -1.0, 1.5, 1.5),
+        (0.5, 1.0, -0.5, -0.5),
+        (0.5, -1.0, 0.8, 0.0),
+        (1.1, 1.0, -1.1, -1.1),
+        (1.1, -2.0, 2.2, 2.2),
+    ],
 )
-def test_ppo_clip_values(ratio, advantage, loss):
-    log = torch.tensor([math.log(ratio)])
-    assert float(surrogate(log, log, torch.tensor([advantage]), "ppo", 0.2, 0.2)) == pytest.approx(loss, abs=1e-6)
+def test_clipped_surrogate(ratio, advantage, loss, gradient):
+    assert one_token(ratio, advantage) == pytest.approx((loss, gradient))
 
 
-def test_clipping_higher_upper_bound():
-    log = torch.tensor([math.log(1.5)])
-    assert float(surrogate(log, log, torch.tensor([1.0]), "ppo", 0.2, 0.28)) == pytest.approx(-1.28, abs=1e-6)
+def test_a_wider_upper_bound():
+    assert one_token(1.25, 1.0, high=0.28) == pytest.approx((-1.25, -1.25))
+    assert one_token(1.5, 1.0, high=0.28) == pytest.approx((-1.28, 0.0))
+    assert one_token(0.75, -1.0, high=0.28) == pytest.approx((0.8, 0.0))
 
 
-def test_weight_clip_keeps_the_gradient_of_clipped_tokens():
-    logps = torch.tensor([math.log(1.5)], requires_grad=True)
-    ratios = log_ratio(logps, torch.zeros(1), torch.zeros(1, dtype=torch.long), 1, "token")
-    surrogate(ratios, logps, torch.tensor([1.0]), "weight", 0.2, 0.2).sum().backward()
-    assert float(logps.grad) == pytest.approx(-1.2, abs=1e-6)
+def test_clipped_weights_keep_the_gradient_of_clipped_tokens():
+    assert one_token(1.5, 1.0, "weight")[1] == pytest.approx(-1.2)
+    assert one_token(0.5, -1.0, "weight")[1] == pytest.approx(0.8)
+    assert one_token(7.0, 1.0, "weight", low=1.0, high=4.0)[1] == pytest.approx(-5.0)
+    assert one_token(0.1, 1.0, "weight", low=1.0, high=4.0)[1] == pytest.approx(-0.1)
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+@pytest.mark.parametrize("clip", ["none", "ppo", "weight"])
+def test_at_ratio_one_every_surrogate_has_the_gradient_of_reinforce(scope, clip):
+    rl = numbers(0.5, -1.0, 2.0, 0.25, -0.75)
+    logps = torch.randn(5, dtype=torch.float64, requires_grad=True)
+    ratios = log_ratio(logps, logps.detach(), ROW, 2, scope)
+    surrogate(ratios, logps, rl, clip, interval(ratios, row=ROW)).sum().backward()
+    torch.testing.assert_close(logps.grad, -rl)
+
+
+def test_reinforce():
+    logps = numbers(-1.0, -2.0).requires_grad_()
+    loss = reinforce(logps, numbers(0.5, -3.0))
+    close(loss, [0.5, -6.0])
+    loss.sum().backward()
+    close(logps.grad, [-0.5, 3.0])
+
+
+@pytest.mark.parametrize("clip", ["none", "ppo", "weight"])
+def test_a_reward_of_zero_gives_no_gradient_whatever_the_ratio(clip):
+    logps = torch.tensor([500.0, -500.0], requires_grad=True)
+    ratios = log_ratio(logps, torch.zeros(2), torch.tensor([0, 0]), 1, "token")
+    surrogate(ratios, logps, torch.zeros(2), clip, interval(ratios)).sum().backward()
+    assert logps.grad.tolist() == [0.0, 0.0]
+
+
+def test_a_ratio_beyond_all_numbers_stays_finite():
+    logps = torch.tensor([1000.0], requires_grad=True)
+    ratios = log_ratio(logps, torch.zeros(1), torch.tensor([0]), 1, "token")
+    loss = surrogate(ratios, logps, torch.ones(1), "ppo", interval(ratios))
+    loss.sum().backward()
+    assert float(loss.detach()) == pytest.approx(-1.2)
+    assert float(logps.grad) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "loss", "gradient"),
+    [(5.0, -1.0, 3.0, 0.0), (2.0, -1.0, 2.0, 2.0), (5.0, 1.0, -1.2, 0.0), (0.5, -2.0, 1.6, 0.0)],
+)
+def test_a_second_bound_for_negative_advantages(ratio, advantage, loss, gradient):
+    logps = numbers(math.log(ratio)).requires_grad_()
+    ratios = log_ratio(logps, torch.zeros_like(logps), torch.tensor([0]), 1, "token")
+    once = surrogate(ratios, logps, numbers(advantage), "ppo", interval(ratios))
+    got = dual_clipped(once, numbers(advantage), numbers(3.0))
+    assert float(got.detach()) == pytest.approx(loss)
+    assert float(torch.autograd.grad(got.sum(), logps)[0]) == pytest.approx(gradient)
+
+
+def test_ratio_metrics_by_hand():
+    rl = numbers(1.0, -1.0, -1.0, 0.0)
+    sums = ratio_metrics(numbers(1.5, 0.5, 4.0, 2.0).log(), rl, interval(rl), numbers(3.0, 3.0, 3.0, 3.0))
+    got = {name: (float(value), float(count)) for name, (value, count) in sums.items()}
+    # High and a positive advantage, low and a negative one, past the second bound; the last has no advantage.
+    assert got["clip/high"] == got["clip/low"] == got["clip/dual"] == (1.0, 4.0)
+    assert got["ratio/max"][0] == pytest.approx(4.0)
+    assert got["ratio/min"][0] == pytest.approx(0.5)
+    assert got["ratio/mean"] == (pytest.approx(8.0), 4.0)
+    assert got["ratio/mean_square"] == (pytest.approx(2.25 + 0.25 + 16 + 4), 4.0)
+
+
+# KL. -------------------------------------------------------------------------------------------------------------
 
 
 def test_kl_estimators():
-    logps, ref = torch.tensor([0.5]).log(), torch.tensor([0.25]).log()
-    u = math.log(0.5)
-    assert float(kl_estimate(logps, ref, "k1")) == pytest.approx(-u, abs=1e-6)
-    assert float(kl_estimate(logps, ref, "k2")) == pytest.approx(u * u / 2, abs=1e-6)
-    assert float(kl_estimate(logps, ref, "k3")) == pytest.approx(math.exp(u) - u - 1, abs=1e-6)
+    logps, ref, u = numbers(math.log(0.5)), numbers(math.log(0.25)), math.log(0.5)
+    close(kl_estimate(logps, ref, "k1"), [-u])
+    close(kl_estimate(logps, ref, "k2"), [u * u / 2])
+    close(kl_estimate(logps, ref, "k3"), [math.exp(u) - u - 1])
     assert (kl_estimate(torch.randn(100), torch.randn(100), "k3") >= 0).all()
 
 
-TRUE_GRADIENT = torch.tensor([-0.15608, -0.06561, 0.22169], dtype=torch.float64)
+THETA = (0.2, -0.1, 0.4)
+REFERENCE = (0.5, 0.0, -0.3)
+TRUE_GRADIENT = [-0.15608, -0.06561, 0.22169]
 
 
-def kl_gradient(estimator, weighted):
-    """Expected gradient of a KL loss over a 3-way softmax, summed exactly over all outcomes."""
-    theta = torch.tensor([0.2, -0.1, 0.4], dtype=torch.float64, requires_grad=True)
-    ref = torch.tensor([0.5, 0.0, -0.3], dtype=torch.float64).log_softmax(0)
-    logps = theta.log_softmax(0)
-    estimate = kl_estimate(logps, ref, estimator)
-    if weighted:
-        estimate = (logps - logps.detach()).exp() * estimate
-    (logps.detach().exp() * estimate).sum().backward()
+def kl_gradient(loss, sampler=THETA):
+    """Expected gradient of a per-token KL loss over a 3-way softmax, summed exactly over what `sampler` draws."""
+    theta = numbers(*THETA).requires_grad_()
+    logps, old, ref = theta.log_softmax(0), numbers(*sampler).log_softmax(0), numbers(*REFERENCE).log_softmax(0)
+    (old.exp() * loss(logps, old, ref)).sum().backward()
     return theta.grad
 
 
-@pytest.mark.parametrize(("estimator", "weighted"), [("k2", False), ("k1", True), ("k3", True)])
-def test_gradient_of_the_true_kl(estimator, weighted):
-    torch.testing.assert_close(kl_gradient(estimator, weighted), TRUE_GRADIENT, atol=1e-5, rtol=0)
+def kl_of(logps, old, ref, estimator):
+    """The KL loss (n,) of one row."""
+    n = len(logps)
+    row = Row(prompt_ids=(), completion_ids=(0,) * n, mask=(True,) * n, streams={"old_logps": old, "ref_logps": ref})
+    return kl_loss(batch_of([row], logps), estimator)
 
 
-def test_unweighted_k1_has_no_gradient_and_k3_a_biased_one():
-    torch.testing.assert_close(kl_gradient("k1", False), torch.zeros(3, dtype=torch.float64), atol=1e-12, rtol=0)
-    biased = torch.tensor([-0.14883, -0.04494, 0.19377], dtype=torch.float64)
-    torch.testing.assert_close(kl_gradient("k3", False), biased, atol=1e-5, rtol=0)
+@pytest.mark.parametrize("estimator", ["k1", "k2", "k3"])
+def test_the_kl_loss_has_the_gradient_of_the_true_kl(estimator):
+    close(kl_gradient(lambda *logps: kl_of(*logps, estimator)), TRUE_GRADIENT, 1e-5)
 
 
-def test_reinforce_baseline_keeps_the_mean_and_cuts_the_variance():
-    p = 0.25
-    score = {1: 1 - p, 0: -p}  # d log pi / d theta for arms A (reward 1) and B (reward 0)
+@pytest.mark.parametrize("estimator", ["k1", "k3"])
+def test_the_kl_loss_is_exact_on_samples_of_another_policy(estimator):
+    stale = (-0.4, 0.3, 0.1)
+    close(kl_gradient(lambda *logps: kl_of(*logps, estimator), sampler=stale), TRUE_GRADIENT, 1e-5)
 
-    def moments(b):
-        grads = {a: (a - b) * score[a] for a in (0, 1)}
-        mean = p * grads[1] + (1 - p) * grads[0]
-        return grads, mean, p * grads[1] ** 2 + (1 - p) * grads[0] ** 2 - mean**2
 
-    for b, arms, variance in ((0.0, (0.75, 0.0), 0.105469), (0.5, (0.375, 0.125), 0.011719)):
-        theta = torch.tensor(math.log(p / (1 - p)), dtype=torch.float64, requires_grad=True)
-        grads, mean, var = moments(b)
-        for arm, wanted in zip((1, 0), arms, strict=True):
-            logp = torch.nn.functional.logsigmoid(theta if arm else -theta)[None]
-            loss = surrogate(torch.zeros(1), logp, torch.tensor([arm - b], dtype=torch.float64), "none", 0.2, 0.2)
-            (gradient,) = torch.autograd.grad(-loss.sum(), theta)
-            assert float(gradient) == pytest.approx(wanted) == pytest.approx(grads[arm])
+def test_without_weights_k1_has_no_gradient_and_k3_a_biased_one():
+    close(kl_gradient(lambda logps, _, ref: kl_estimate(logps, ref, "k1")), [0.0] * 3)
+    biased = kl_gradient(lambda logps, _, ref: kl_estimate(logps, ref, "k3"))
+    close(biased, [-0.14883, -0.04494, 0.19377], 1e-5)
+
+
+def test_k1_in_the_reward_has_the_gradient_of_the_true_kl():
+    paid = kl_gradient(lambda logps, _, ref: reinforce(logps, -kl_estimate(logps, ref, "k1").detach()))
+    close(paid, TRUE_GRADIENT, 1e-5)
+
+
+# Values. ---------------------------------------------------------------------------------------------------------
+
+
+def test_the_critic_costs_least_at_the_share_of_successes():
+    returns, old = numbers(*[1.0] * 3, *[0.0] * 7), torch.zeros(10, dtype=torch.float64)
+
+    def cost(value):
+        return float(value_loss(torch.full_like(old, value), returns, old, 0.0).mean())
+
+    assert cost(0.6) == pytest.approx(0.30)
+    assert cost(0.3) == pytest.approx(0.21)
+    assert cost(0.3) < min(cost(0.29), cost(0.31))
+
+
+@pytest.mark.parametrize(
+    ("value", "target", "old", "loss", "gradient"),
+    [
+        (0.6, 1.0, 0.5, 0.16, -0.8),  # within .2 of the old value: plain
+        (0.9, 1.0, 0.5, 0.09, 0.0),  # beyond it, towards the return: held at .7
+        (0.1, 1.0, 0.5, 0.81, -1.8),  # beyond it, away from the return: not held
+    ],
+)
+def test_values_are_clipped_around_the_old_ones(value, target, old, loss, gradient):
+    values = numbers(value).requires_grad_()
+    got = value_loss(values, numbers(target), numbers(old), 0.2)
+    assert float(got.detach()) == pytest.approx(loss)
+    assert float(torch.autograd.grad(got.sum(), values)[0]) == pytest.approx(gradient)
+
+
+def test_a_baseline_keeps_the_mean_gradient_and_cuts_its_variance():
+    # Two arms, p(A) = sigmoid(theta) = .25, rewards 1 and 0.
+    p, theta = 0.25, math.log(0.25 / 0.75)
+    for baseline, arms, variance in ((0.0, (0.75, 0.0), 0.105469), (0.5, (0.375, 0.125), 0.011719)):
+        gradients = []
+        for sign, reward in ((1.0, 1.0), (-1.0, 0.0)):
+            x = numbers(theta).requires_grad_()
+            loss = reinforce(torch.nn.functional.logsigmoid(sign * x), numbers(reward - baseline))
+            gradients.append(-float(torch.autograd.grad(loss.sum(), x)[0]))
+        assert gradients == pytest.approx(arms)
+        mean = p * gradients[0] + (1 - p) * gradients[1]
         assert mean == pytest.approx(0.1875)
-        assert var == pytest.approx(variance, abs=1e-6)
+        square = p * gradients[0] ** 2 + (1 - p) * gradients[1] ** 2
+        assert square - mean**2 == pytest.approx(variance, abs=1e-6)
 
 
-@pytest.mark.parametrize("scope", ["token", "cumulative", "sequence", "sequence_mean"])
-@pytest.mark.parametrize("clip", ["none", "ppo", "weight"])
-def test_gradcheck(scope, clip):
-    torch.manual_seed(0)
-    old, rl = torch.randn(5, dtype=torch.float64) * 0.1, torch.randn(5, dtype=torch.float64)
-    logps = (old + torch.randn(5, dtype=torch.float64) * 0.3).requires_grad_()
+# Gradients against finite differences. ---------------------------------------------------------------------------
 
-    def loss(x):
-        ratios = log_ratio(x, old, ROW, 2, scope)
-        return surrogate(ratios, x, rl, clip, 0.2, 0.2)
+OLD = numbers(-1.0, -0.5, -2.0, -1.5, -0.8)
+RL = numbers(0.5, -1.0, 2.0, 0.25, -0.75)
+# Ratios inside the bounds and beyond them on both sides, none near a bound.
+LOGPS = OLD + numbers(0.1, 0.5, 0.5, -0.6, -0.1)
 
-    if clip == "weight":  # the ratio is held constant there, which finite differences do not see
-        (gradient,) = torch.autograd.grad(loss(logps).sum(), logps)
-        held = log_ratio(logps.detach(), old, ROW, 2, scope).exp().clamp(0.8, 1.2)
-        torch.testing.assert_close(gradient, -rl * held)
-    else:
-        assert torch.autograd.gradcheck(loss, (logps,))
+
+@pytest.mark.parametrize("clip", ["none", "ppo"])
+def test_gradcheck_of_surrogates(clip):
+    def losses(x):
+        ratios = log_ratio(x, OLD, ROW, 2, "token")
+        return surrogate(ratios, x, RL, clip, interval(ratios, row=ROW))
+
+    assert torch.autograd.gradcheck(losses, (LOGPS.clone().requires_grad_(),))
+
+
+def test_gradcheck_of_the_second_bound():
+    def losses(x):
+        ratios = log_ratio(x, OLD, ROW, 2, "token")
+        return dual_clipped(surrogate(ratios, x, RL, "ppo", interval(ratios)), RL, torch.full_like(RL, 1.4))
+
+    assert torch.autograd.gradcheck(losses, (LOGPS.clone().requires_grad_(),))
+
+
+def test_gradcheck_of_clipped_weights_with_the_weight_held():
+    x = LOGPS.clone().requires_grad_()
+    ratios = log_ratio(x, OLD, ROW, 2, "token")
+    (got,) = torch.autograd.grad(surrogate(ratios, x, RL, "weight", interval(ratios)).sum(), x)
+    held = (LOGPS - OLD).exp().clamp(0.8, 1.2)
+    assert torch.autograd.gradcheck(lambda y: reinforce(y, RL * held), (x,))
+    torch.testing.assert_close(got, -RL * held)
+
+
+@pytest.mark.parametrize("estimator", ["k1", "k2", "k3"])
+def test_gradcheck_of_the_kl_loss(estimator):
+    x = LOGPS.clone().requires_grad_()
+    assert torch.autograd.gradcheck(lambda logps: kl_of(logps, OLD, OLD.flip(0), estimator), (x,))
+
+
+@pytest.mark.parametrize("clip", [0.0, 0.2])
+def test_gradcheck_of_the_value_loss(clip):
+    old, returns = numbers(0.5, 0.5, 0.5), numbers(1.0, 1.0, 1.0)
+    values = numbers(0.6, 0.95, 0.1).requires_grad_()
+    assert torch.autograd.gradcheck(lambda v: value_loss(v, returns, old, clip), (values,))

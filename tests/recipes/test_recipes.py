@@ -19,7 +19,10 @@ from prefrl.recipes import reward as reward_recipe
 from prefrl.recipes.common import batches
 
 CONFIGS = Path(__file__).parents[2] / "configs"
-ALGORITHMS = ("grpo", "rloo", "reinforce", "dr_grpo")
+ALGORITHMS = (
+    *("reinforce", "reinforce_pp", "rloo", "ppo", "grpo", "dr_grpo"),
+    *("dapo", "cispo", "gspo", "ctpo", "full_ratio"),
+)
 
 
 @pytest.fixture(scope="module")
@@ -263,7 +266,7 @@ def command_of(path):
         return "rl"
     if path.parent.name == "eval" or path.stem.startswith("eval_"):
         return "eval"
-    return "reward" if path.parent.name == "reward" else path.stem
+    return path.parent.name if path.parent.name in ("reward", "rejection") else path.stem
 
 
 @pytest.mark.parametrize("path", sorted(CONFIGS.rglob("*.yaml")), ids=lambda p: str(p.relative_to(CONFIGS)))

@@ -14,8 +14,9 @@ from prefrl.model.control import ControlPolicy
 from prefrl.model.engine import Engine
 from prefrl.model.language import LanguageModel
 from prefrl.policy.algorithms import resolve
-from prefrl.policy.credit import Scored, weighted_rows
+from prefrl.policy.credit import Scored
 from prefrl.policy.optimizer import PolicyOptimizer
+from prefrl.policy.rows import weighted_rows
 from prefrl.recipes.common import Checked
 from prefrl.rewards import function
 from prefrl.types import Prompt, Score
@@ -105,7 +106,6 @@ def test_failed_rollouts_leave_baseline_loss_and_means():
 
 
 def test_a_step_score_reaches_only_the_tokens_before_it():
-
     pair = [
         Scored(rollout((1, 2, 3, 4)), Score(steps=((1, 1.0), (3, 0.0)))),
         Scored(rollout((1, 2, 3, 4)), Score(steps=((1, 0.0), (3, 0.0)))),
@@ -145,6 +145,11 @@ class Corridor:
         return torch.nn.functional.one_hot(torch.tensor(self.cell), 5).float()
 
 
+def acted_in(rollout):
+    """The observations before every action."""
+    return rollout.observations[: len(rollout.completion_ids)]
+
+
 class CoTrained:
     """A discriminator-like source: a linear reward on states, trained between rollouts towards demonstrations."""
 
@@ -156,12 +161,12 @@ class CoTrained:
 
     def score(self, rollouts):
         return [
-            Score(steps=tuple((t, float(r)) for t, r in enumerate(rollout.observations @ self.weights)))
+            Score(steps=tuple((t, float(r)) for t, r in enumerate(acted_in(rollout) @ self.weights)))
             for rollout in rollouts
         ]
 
     def update(self, rollouts, scores):
-        visited = torch.stack([r.observations.mean(0) for r in rollouts]).mean(0)
+        visited = torch.stack([acted_in(r).mean(0) for r in rollouts]).mean(0)
         expert = torch.tensor([0.0, 0.0, 0.5, 0.5, 0.0])  # the demonstrator walks to the right
         self.weights += 0.5 * (expert - visited)
         self.updates += 1
@@ -179,7 +184,7 @@ def test_a_co_trained_source_and_a_control_policy(algorithm):
     prompts = [Prompt(id="corridor", text="walk")]
 
     def to_the_right():
-        return sum(int(r.observations[-1].argmax()) == 3 for r in engine.sample(prompts, 100, seed=99)) / 100
+        return sum(int(r.observations[-1].argmax()) == 4 for r in engine.sample(prompts, 100, seed=99)) / 100
 
     before = to_the_right()
     metrics = [one.step(prompts, seed=s).metrics for s in range(40)]
@@ -196,7 +201,6 @@ def test_several_updates_without_a_ratio_are_refused():
 
 
 def test_kl_in_the_reward_is_paid_by_scores_of_steps_alone():
-
     far = torch.tensor([-3.0, -3.0])  # the reference finds the first rollout less likely than its policy did
     pair = [
         Scored(rollout((1, 2)), Score(steps=((0, 1.0),)), far),

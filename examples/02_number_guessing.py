@@ -1,0 +1,114 @@
+"""Several turns: a transformer made from nothing learns to find a number in four guesses.
+
+First it imitates guesses that are merely possible, then it learns from success alone. A quarter of the numbers is
+never trained on. Run it with: python examples/02_number_guessing.py
+"""
+
+import random
+
+import torch
+from tokenizers import Tokenizer, models, pre_tokenizers
+from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+
+from prefrl import rewards
+from prefrl.config import ModelConfig, SamplingConfig
+from prefrl.data.chat import encode_completion
+from prefrl.data.tasks import task_rows
+from prefrl.model.engine import Engine
+from prefrl.model.language import LanguageModel
+from prefrl.policy.algorithms import resolve
+from prefrl.policy.optimizer import PolicyOptimizer, learn_completions
+from prefrl.recipes.common import Checked
+from prefrl.rollout.guessing import GuessingInWords, evaluate_play, optimal_play, uniform_consistent
+from prefrl.rollout.turns import MultiTurn
+from prefrl.types import Completion, Prompt, Row
+
+WORDS = ["<eos>", "Guess", "higher", "lower", "correct", "invalid", *map(str, range(1, 17))]
+TURN = SamplingConfig(max_new_tokens=2)  # a number and the end of the turn
+
+
+def prompts(split: str) -> list[Prompt]:
+    """One prompt per hidden number; the policy sees the word `Guess` and nothing else."""
+    rows = task_rows(f"task:guessing:{split}")
+    return [Prompt(id=row["id"], text="Guess", columns={"target": row["target"]}) for row in rows]
+
+
+def tiny_policy(seed: int) -> LanguageModel:
+    """A transformer of 70,000 random weights with one token a word."""
+    words = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="<eos>"))
+    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
+    torch.manual_seed(seed)
+    config = LlamaConfig(
+        vocab_size=len(WORDS),
+        hidden_size=64,
+        intermediate_size=128,
+        num_hidden_layers=2,
+        num_attention_heads=4,
+        bos_token_id=None,
+        eos_token_id=0,
+        initializer_range=0.1,
+    )
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, eos_token="<eos>")
+    return LanguageModel(LlamaForCausalLM(config).eval(), tokenizer, name="tiny")
+
+
+def random_play(policy: LanguageModel, prompt: Prompt, rng: random.Random) -> Row:
+    """A game in which every guess is possible, but no better than that."""
+    environment = GuessingInWords()
+    environment.reset(prompt)
+    ids: list[int] = []
+    mask: list[bool] = []
+    while True:
+        guess = str(rng.choice(environment.game.state.candidates))
+        turn = encode_completion(policy.tokenizer, prompt, Completion(text=guess))
+        ids, mask = [*ids, *turn], [*mask, *(True,) * len(turn)]
+        reply = environment.step(guess)
+        if reply.ended:
+            return Row(prompt_ids=policy.encode(prompt), completion_ids=tuple(ids), mask=tuple(mask))
+        heard = policy.encode_reply(prompt, reply.text, closed=True)
+        ids, mask = [*ids, *heard], [*mask, *(False,) * len(heard)]
+
+
+def imitate(policy: LanguageModel, steps: int, seed: int) -> None:
+    """Supervised learning on random games with the training numbers."""
+    rng, some = random.Random(seed), prompts("train")
+    engine = Engine(policy, ModelConfig(lr=3e-3, schedule="linear"), total_steps=steps)
+    for _ in range(steps):
+        learn_completions(engine, [random_play(policy, rng.choice(some), rng) for _ in range(64)])
+
+
+def reinforce(policy: LanguageModel, steps: int, seed: int, every: int = 20) -> None:
+    """Policy optimization through the environment, on the training numbers."""
+    algorithm = resolve({"name": "rloo", "kl": {"coef": 0.02}})
+    engine = Engine(
+        policy,
+        ModelConfig(lr=1e-3, schedule="linear"),
+        sampler=MultiTurn(policy, "guessing", max_turns=4),
+        sampling=TURN,
+        total_steps=steps,
+        reference=True,
+    )
+    optimizer = PolicyOptimizer(engine, Checked(rewards.environment("success")), algorithm)
+    for step in range(1, steps + 1):
+        metrics = optimizer.step(prompts("train"), seed=seed * 1_000_000 + step).metrics
+        if step % every == 0:
+            print(f"step {step:4d}  success {metrics['reward/mean']:.3f}  KL {metrics['kl/ref']:.2f}", flush=True)
+
+
+def success(policy: LanguageModel, split: str, games: int = 64) -> float:
+    """Share of games won."""
+    sampler = MultiTurn(policy, "guessing", max_turns=4)
+    rollouts = sampler.sample(prompts(split), games, TURN, seed=-1)
+    return sum(r.info["success"] for r in rollouts) / len(rollouts)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    policy = tiny_policy(seed=0)
+    imitate(policy, steps=300, seed=0)
+    before = success(policy, "held_out")
+    reinforce(policy, steps=100, seed=0)
+    after = success(policy, "held_out")
+    print(f"held-out success: {before:.3f} after imitation, {after:.3f} after policy optimization")
+    exact = evaluate_play(uniform_consistent).success, evaluate_play(optimal_play()).success
+    print(f"exact, all numbers: {exact[0]:.3f} for random possible guesses, {exact[1]:.4f} for the best play")

@@ -1,0 +1,102 @@
+"""Figures of one batch of rollouts: rewards and their parts, lengths, groups, drift, staleness."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from prefrl.policy.advantages import uniform
+from prefrl.policy.credit import Scored, countable, group_ids
+from prefrl.policy.parts import OverlongSpec
+from prefrl.types import Rollout, Score
+
+
+def rollout_metrics(rollouts: Sequence[Rollout], scores: Sequence[Score]) -> dict[str, float]:
+    """Rewards and their parts, lengths, stop reasons, groups and errors of one batch, as scored."""
+    scored = countable(rollouts, scores, OverlongSpec(), budget=0)
+    lengths = [sum(r.mask) for r in rollouts]
+    metrics = {
+        "length/mean": _mean(lengths),
+        "length/max": float(max(lengths, default=0)),
+        "errors": _mean([not s.ok for s in scores]),
+        "entropy": -_mean([p for r in rollouts for p, m in zip(r.logps, r.mask, strict=True) if m]),
+    }
+    if any(len(r.turns) > 1 for r in rollouts):
+        metrics["turns/mean"] = _mean([len(r.turns) for r in rollouts])
+    for reason in {r.stop for r in rollouts}:
+        metrics[f"stop/{reason.value}"] = _mean([r.stop is reason for r in rollouts])
+    metrics |= _parts(scores)
+    if not scored:
+        return metrics
+    totals = torch.tensor([s.score.total for s in scored], dtype=torch.float64)
+    metrics["reward/mean"] = float(totals.mean())
+    metrics["reward/std"] = float(totals.std(correction=0))
+    return metrics | group_metrics(totals, group_ids(scored))
+
+
+def _parts(scores: Sequence[Score]) -> dict[str, float]:
+    """Mean of every reward part over the rollouts that have it; error rates over all."""
+    names = {part for s in scores for part in s.parts}
+    having = {name: [s.parts[name] for s in scores if name in s.parts and (s.ok or _is_error(name))] for name in names}
+    return {
+        f"reward/part/{name}": sum(values) / len(scores) if _is_error(name) else _mean(values)
+        for name, values in having.items()
+        if values
+    }
+
+
+def _is_error(part: str) -> bool:
+    return part.rpartition("/")[2] == "error"
+
+
+def group_metrics(totals: Tensor, groups: Tensor) -> dict[str, float]:
+    """Fractions of groups: uniform or mixed and, where all rewards lie in [0, 1], all-fail and all-pass."""
+    flat = uniform(totals, groups)
+    fraction = {"all_fail": 0, "all_pass": 0, "uniform": 0, "mixed": 0}
+    names = groups.unique()
+    unit = bool(((totals >= 0.0) & (totals <= 1.0)).all())
+    for group in names:
+        mine = groups == group
+        if not bool(flat[mine].all()):
+            fraction["mixed"] += 1
+            continue
+        fraction["uniform"] += 1
+        if unit and float(totals[mine][0]) in (0.0, 1.0):
+            fraction["all_pass" if float(totals[mine][0]) else "all_fail"] += 1
+    if not unit:
+        del fraction["all_fail"], fraction["all_pass"]
+    return {f"groups/{name}": count / len(names) for name, count in fraction.items()}
+
+
+def staleness(rollouts: Sequence[Rollout], version: int) -> dict[str, float]:
+    """How many updates ago the rollouts were sampled."""
+    ages = [version - r.version for r in rollouts]
+    return {"staleness/mean": _mean(ages), "staleness/max": float(max(ages, default=0))}
+
+
+def sequence_kl(scored: Sequence[Scored]) -> float:
+    """Mean over rollouts of `sum_t log pi - log ref`: KL to the reference in nats per answer."""
+    gaps = []
+    for s in scored:
+        assert s.ref_logps is not None
+        mask = torch.tensor(s.rollout.mask)
+        gaps.append(float((torch.tensor(s.rollout.logps) - s.ref_logps)[mask].sum()))
+    return _mean(gaps)
+
+
+def explained_variance(values: Tensor, returns: Tensor) -> float:
+    """`1 - Var(R - V) / Var(R)`: 1 for a perfect critic, 0 for a constant one; NaN where returns do not vary."""
+    spread = float(returns.var(correction=0)) if len(returns) else 0.0
+    return 1.0 - float((returns - values).var(correction=0)) / spread if spread > 0 else float("nan")
+
+
+def with_sample_size(metrics: dict[str, float]) -> dict[str, float]:
+    """The metrics with the effective sample size of the importance ratios, `(sum w)^2 / (N sum w^2)`, in (0, 1]."""
+    square = metrics.pop("ratio/mean_square", 0.0)
+    return metrics | ({"ratio/ess": metrics["ratio/mean"] ** 2 / square} if square > 0 else {})
+
+
+def _mean(values: Sequence[float]) -> float:
+    return float(sum(values) / len(values)) if values else 0.0

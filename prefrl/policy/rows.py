@@ -1,0 +1,166 @@
+"""From credit to training rows: weights per token with the reduction folded in, pairs, selections, values."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from prefrl.policy.advantages import TotalOf, reduction_weights
+from prefrl.policy.credit import Credit, CreditState, Scored, credit, decisions_of, group_ids
+from prefrl.policy.losses import truncated_weights
+from prefrl.policy.parts import Algorithm, SelectSpec
+from prefrl.types import Row
+
+
+def token_weights(scored: Sequence[Scored], algorithm: Algorithm, budget: int, total_of: TotalOf) -> list[float]:
+    """Weight of each sampled token of every rollout, as the reduction says; denominators are global."""
+    groups = group_ids(scored)
+    lengths = torch.tensor([sum(s.rollout.mask) for s in scored])
+    counts = torch.tensor([len(scored), int(lengths.sum()), len(groups.unique())], dtype=torch.float64)
+    weights = reduction_weights(lengths, groups, algorithm.reduction, budget, total_of(counts))
+    return [float(weight) for weight in weights]
+
+
+def weighted_rows(
+    scored: Sequence[Scored],
+    algorithm: Algorithm,
+    budget: int,
+    total_of: TotalOf,
+    *,
+    state: CreditState | None = None,
+    given: Credit | None = None,
+) -> list[Row]:
+    """One row a rollout with the weight streams that the algorithm's parts ask for; the reduction is folded into all.
+
+    Args:
+        scored: the countable rollouts.
+        budget: the generation budget in tokens, the constant of the `constant` reduction.
+        total_of: sums over processes, so that denominators are global.
+        state: what credit remembers; a first step's by default.
+        given: credit that was computed already.
+    """
+    state = state or CreditState(kl_coef=algorithm.kl.coef)
+    given = given or credit(scored, algorithm, state, total_of)
+    weights = token_weights(scored, algorithm, budget, total_of)
+    constant = {
+        "ref_kl": state.kl_coef if algorithm.kl.place == "loss" else 0.0,
+        "entropy": algorithm.entropy,
+        "teacher_kl": algorithm.distill.coef if algorithm.distill.form == "full" else 0.0,
+    }
+    rows = []
+    for item, advantage, weight in zip(scored, given.advantages, weights, strict=True):
+        row = row_of(item)
+        row.streams["rl"] = advantage.float() * weight * _correction(item, algorithm.truncate)
+        row.streams |= {name: torch.full((len(row.mask),), weight * c) for name, c in constant.items() if c}
+        rows.append(row)
+    return _with_observations(rows, algorithm.echo, total_of) if algorithm.echo else rows
+
+
+def _correction(item: Scored, cap: float) -> Tensor | float:
+    """Weight of each token for having been sampled by another policy than the learner."""
+    if not cap:
+        return 1.0
+    assert item.learner_logps is not None, "truncated importance weights need the learner's log-probs"
+    return truncated_weights(item.learner_logps, torch.tensor(item.rollout.logps), cap)
+
+
+def _with_observations(rows: list[Row], coef: float, total_of: TotalOf) -> list[Row]:
+    """Let the rows' observation tokens be learnt too: cross-entropy, the mean over all of them, times `coef`."""
+    sampled = [torch.tensor(row.mask) for row in rows]
+    count = float(total_of(torch.tensor([float(sum(int((~mask).sum()) for mask in sampled))])).clamp(min=1.0))
+    for row, mask in zip(rows, sampled, strict=True):
+        row.streams |= {"sampled": mask.float(), "ce": (~mask).float() * (coef / count)}
+        row.mask = (True,) * len(row.mask)
+    return rows
+
+
+def selected_rows(
+    scored: Sequence[Scored], algorithm: Algorithm, spec: SelectSpec, budget: int, total_of: TotalOf
+) -> list[Row]:
+    """The accepted rollouts as completions to learn, each distinct one of a group once."""
+    kept: dict[tuple[str, tuple[int, ...]], Scored] = {}
+    best: dict[str, float] = {}
+    for item in scored:
+        group = item.rollout.group
+        best[group] = max(best.get(group, item.score.total), item.score.total)
+    for item in scored:
+        group, total = item.rollout.group, item.score.total
+        if total >= (spec.threshold if spec.keep == "above" else best[group]):
+            kept.setdefault((group, item.rollout.completion_ids), item)
+    chosen = list(kept.values())
+    rows = [row_of(item) for item in chosen]
+    for row, weight in zip(rows, token_weights(chosen, algorithm, budget, total_of), strict=True):
+        row.streams["ce"] = torch.full((len(row.mask),), weight)
+    return rows
+
+
+def paired_rows(scored: Sequence[Scored], label_smoothing: float, total_of: TotalOf) -> list[Row]:
+    """The best and the worst rollout of every group as a pair; groups without a difference make none."""
+    members: dict[str, list[Scored]] = {}
+    for item in scored:
+        members.setdefault(item.rollout.group, []).append(item)
+    rows: list[Row] = []
+    for atom, group in enumerate(members.values()):
+        best = max(group, key=lambda s: s.score.total)
+        worst = min(group, key=lambda s: s.score.total)
+        if best.score.total > worst.score.total:
+            for item, side in ((best, 1), (worst, -1)):
+                row = row_of(item)
+                row.atom, row.side, row.label = atom, side, 1.0 - label_smoothing
+                rows.append(row)
+    count = total_of(torch.tensor([len(rows) / 2], dtype=torch.float64)).clamp(min=1.0)
+    for row in rows:
+        row.weight = 1.0 / float(count)
+    return rows
+
+
+def value_rows(scored: Sequence[Scored], given: Credit, algorithm: Algorithm, total_of: TotalOf) -> list[Row]:
+    """Rows that a critic learns from: returns at the first token of each decision, the loss their mean."""
+    assert given.returns is not None, "only the baseline 'critic' has returns"
+    starts = [[tokens[0] for tokens in decisions_of(item, algorithm)] for item in scored]
+    count = float(total_of(torch.tensor([float(sum(len(s) for s in starts))])).clamp(min=1.0))
+    rows = []
+    for item, returns, at in zip(scored, given.returns, starts, strict=True):
+        assert item.values is not None
+        mask = torch.zeros(len(returns), dtype=torch.bool)
+        mask[at] = True
+        streams = {"returns": returns.float(), "old_values": item.values.float(), "vf": mask.float() / count}
+        rows.append(bare_row(item, tuple(mask.tolist()), streams))
+    return rows
+
+
+def history_rows(scored: Sequence[Scored], algorithm: Algorithm) -> list[Row]:
+    """Rows to read values from: at the first token of each decision and, where more was to come, after the last token.
+
+    The token appended for that is never looked at: a value is that of the history before its token.
+    """
+    rows = []
+    for item in scored:
+        starts = {tokens[0] for tokens in decisions_of(item, algorithm)}
+        row = bare_row(item, tuple(i in starts for i in range(len(item.rollout.mask))), {})
+        if item.awaits:
+            row.completion_ids, row.mask = (*row.completion_ids, 0), (*row.mask, True)
+        rows.append(row)
+    return rows
+
+
+def row_of(item: Scored) -> Row:
+    """A rollout's row with the log-probs it was sampled and is compared with; old are the learner's where known."""
+    old = item.learner_logps
+    streams = {"old_logps": torch.tensor(item.rollout.logps, dtype=torch.float32) if old is None else old}
+    if item.ref_logps is not None:
+        streams["ref_logps"] = item.ref_logps
+    return bare_row(item, item.rollout.mask, streams)
+
+
+def bare_row(item: Scored, mask: tuple[bool, ...], streams: Mapping[str, Tensor]) -> Row:
+    """A rollout's row with these streams and nothing else."""
+    return Row(
+        prompt_ids=item.rollout.prompt_ids,
+        completion_ids=item.rollout.completion_ids,
+        mask=mask,
+        observations=item.rollout.observations,
+        streams=dict(streams),
+    )

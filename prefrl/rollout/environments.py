@@ -1,0 +1,80 @@
+"""Text environments: what a policy talks to over several turns, and how one is found by name."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol, TypeAlias
+
+from prefrl.errors import ConfigError, did_you_mean
+from prefrl.types import Prompt
+
+
+class Reply(NamedTuple):
+    """What an environment answers to one turn of the policy.
+
+    text   what the policy reads next; nobody reads it once the episode has ended
+    ended  whether the episode is over
+    role   who says it in a conversation: `user`, or `tool` where the chat template knows tools
+    """
+
+    text: str
+    ended: bool = False
+    role: str = "user"
+
+
+class TextEnvironment(Protocol):
+    """One episode in words. It pays no reward: it reports what happened, and reward sources judge that.
+
+    An exception fails the episode it was raised in and no other. What is random in an environment should follow from
+    the prompt's id alone, so that a run can be repeated and all episodes of a group face the same odds.
+    """
+
+    def reset(self, prompt: Prompt) -> str:
+        """Start the episode; what the policy reads after the prompt, or nothing."""
+        ...
+
+    def step(self, action: str) -> Reply:
+        """Answer one turn of the policy."""
+        ...
+
+    def report(self) -> Mapping[str, Any]:
+        """What happened, by name, when the episode has ended or was cut off; it becomes `Rollout.info`.
+
+        A number is a figure of the episode, such as `success`; a list of numbers has one for every turn.
+        """
+        ...
+
+
+MakeEnvironment: TypeAlias = Callable[[], TextEnvironment]
+
+# name -> module:factory; imported when used.
+ENVIRONMENTS: dict[str, str] = {"guessing": "prefrl.rollout.guessing:GuessingInWords"}
+
+
+def find_environment(name: str) -> MakeEnvironment:
+    """What makes the environment of that name, or of a path `package.module:attribute` of your own.
+
+    Raises:
+        ConfigError: there is no such environment, or it cannot be imported or called.
+    """
+    path = ENVIRONMENTS.get(name, name)
+    module, _, attribute = path.partition(":")
+    if not attribute:
+        raise ConfigError(
+            f"There is no environment {name!r}; valid: {', '.join(ENVIRONMENTS)}, or your own as package.module:name."
+            f"{did_you_mean(name, ENVIRONMENTS)}"
+        )
+    try:
+        made = getattr(importlib.import_module(module), attribute)
+    except Exception as error:
+        raise ConfigError(
+            f"The environment {name!r} cannot be imported: {type(error).__name__}: {error}. Expected "
+            "package.module:name, the name of a class or function that makes an environment when called."
+        ) from error
+    if not callable(made):
+        raise ConfigError(
+            f"The environment {name!r} is {made!r}; expected a class or function that makes one when called without "
+            "arguments."
+        )
+    return made
