@@ -100,6 +100,13 @@ class Rollout:
                 f"rollout of {self.prompt.id!r}: {n} tokens, {len(self.mask)} mask entries and "
                 f"{len(self.logps)} log-probs; the three must be equal"
             )
+        if self.turns:
+            inside = sum(sum(self.mask[start:end]) for start, end in self.turns)
+            if inside != sum(self.mask):
+                raise ValueError(
+                    f"rollout of {self.prompt.id!r}: {sum(self.mask)} tokens were sampled and {inside} lie in turns; "
+                    "every sampled token belongs to one turn"
+                )
 
     @property
     def truncated(self) -> bool:
@@ -276,7 +283,8 @@ class Batch:
 # What a policy can be asked for beside the log-probs of its tokens; see Batch.extras.
 Extra = Literal["entropy", "teacher_kl"]
 
-# Metrics of a loss as sums and counts on the device, read once a step; "<name>/max" holds a maximum instead.
+# Metrics of a loss as sums and counts on the device, read once a step; "<name>/max" and "<name>/min" hold
+# extremes instead.
 Sums: TypeAlias = "dict[str, tuple[Tensor, Tensor]]"
 
 # A loss: a scalar that is a plain sum over the batch's weighted tokens or pairs, and its metrics.

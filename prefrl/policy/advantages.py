@@ -32,7 +32,7 @@ Level = Literal["token", "turn"]
 Reduction = Literal["token_mean", "sequence_mean", "sequence_sum", "constant", "prompt_mean"]
 TotalOf = Callable[[Tensor], Tensor]  # sums a tensor over all processes
 
-# Rewards of a group that differ by less than this (relative to their size) are equal up to float noise.
+# Rewards that differ by less than this, relative to their size or to 1 if that is more, are equal up to float noise.
 UNIFORM_TOLERANCE = 1e-6
 
 

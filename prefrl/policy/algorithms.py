@@ -6,6 +6,7 @@ your own, change parts of a row: `resolve({"name": "grpo", "clip": {"high": 0.28
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass, replace
 from typing import Any, get_args, get_type_hints
@@ -36,7 +37,7 @@ _TABLE = (
         name="reinforce_pp",
         paper="arXiv 2501.03262",
         credit=CreditSpec(baseline="none", scale="whiten"),
-        clip=ClipSpec(kind="ppo"),
+        clip=ClipSpec(kind="min"),
         reduction="token_mean",
         kl=KLSpec(coef=0.01, estimator="k1", place="reward"),
         group_size=1,
@@ -53,7 +54,7 @@ _TABLE = (
         name="ppo",
         paper="arXiv 1707.06347",
         credit=CreditSpec(baseline="critic", scale="whiten"),
-        clip=ClipSpec(kind="ppo"),
+        clip=ClipSpec(kind="min"),
         reduction="token_mean",
         kl=KLSpec(coef=0.05, estimator="k1", place="reward"),
         group_size=1,
@@ -62,21 +63,21 @@ _TABLE = (
         name="grpo",
         paper="arXiv 2402.03300",
         credit=_GROUP_NORMALISED,
-        clip=ClipSpec(kind="ppo"),
+        clip=ClipSpec(kind="min"),
         kl=KLSpec(coef=0.04),
     ),
     Algorithm(
         name="dr_grpo",
         paper="arXiv 2503.20783",
         credit=CreditSpec(baseline="group_mean"),
-        clip=ClipSpec(kind="ppo"),
+        clip=ClipSpec(kind="min"),
         reduction="constant",
     ),
     Algorithm(
         name="dapo",
         paper="arXiv 2503.14476",
         credit=_GROUP_NORMALISED,
-        clip=ClipSpec(kind="ppo", low=0.2, high=0.28),
+        clip=ClipSpec(kind="min", low=0.2, high=0.28),
         reduction="token_mean",
         overlong=OverlongSpec(rule="soft"),
         resample=3,
@@ -93,14 +94,14 @@ _TABLE = (
         paper="arXiv 2507.18071",
         credit=_GROUP_NORMALISED,
         ratio="sequence_mean",
-        clip=ClipSpec(kind="ppo", low=3e-4, high=4e-4),
+        clip=ClipSpec(kind="min", low=3e-4, high=4e-4),
     ),
     Algorithm(
         name="ctpo",
         paper="arXiv 2605.07331",
         credit=_GROUP_NORMALISED,
         ratio="cumulative",
-        clip=ClipSpec(kind="ppo", low=0.025, high=0.05, space="sqrt_log", dual=0.05),
+        clip=ClipSpec(kind="min", low=0.025, high=0.05, space="sqrt_log", dual=0.05),
         reduction="token_mean",
     ),
     Algorithm(
@@ -182,7 +183,8 @@ def _checked(value: Any, hint: Any, where: str) -> Any:
             raise ConfigError(f"{where} is {value!r}; valid: {', '.join(choices)}.{did_you_mean(str(value), choices)}")
         return value
     if hint in (int, float):
-        if isinstance(value, bool) or not isinstance(value, int | float) or (hint is int and value != int(value)):
+        number = isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+        if not number or (hint is int and value != int(value)):
             raise ConfigError(f"{where} is {value!r}; expected {'an integer' if hint is int else 'a number'}.")
         return hint(value)
     raise ConfigError(f"{where} is {value!r}; it cannot be changed in a configuration.")

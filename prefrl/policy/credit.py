@@ -69,7 +69,7 @@ class CreditState:
 
     def after(self, algorithm: Algorithm, scored: Sequence[Scored], kl: float, total_of: TotalOf) -> CreditState:
         """The state for the next step, given this step's rollouts and KL to the reference in nats an answer."""
-        finals = [s.score.value for s in scored if s.score.value is not None]
+        finals = [reward for _, _, reward in _finals(scored, self.kl_coef if algorithm.kl.place == "reward" else 0.0)]
         steps = [reward for s in scored for _, reward in s.score.steps]
         means = tuple(_running_mean(m, r, total_of) for m, r in zip(self.means, (finals, steps), strict=True))
         coef = self.kl_coef
@@ -114,7 +114,9 @@ def _shaped(rollout: Rollout, score: Score, overlong: OverlongSpec, budget: int)
         return replace(score, value=0.0, steps=())
     if overlong.rule == "soft":
         penalty = overlong_penalty(sum(rollout.mask), budget, overlong)
-        return replace(score, value=(score.value or 0.0) - penalty) if penalty else score
+        if score.value is None and penalty:  # paid as a step: a value would be a last word on a cut-off episode
+            return replace(score, steps=(*score.steps, (rollout.last_sampled, -penalty)))
+        return replace(score, value=score.value - penalty) if score.value is not None else score
     return score
 
 
@@ -168,11 +170,7 @@ def _compared(
 ) -> list[Tensor]:
     """Sequence-level and step-level events are kept apart: each is compared with its like."""
     groups = group_ids(scored).tolist()
-    finals = [
-        (i, s.rollout.last_sampled, (s.score.value or 0.0) - (coef * float(_ref_gap(s).sum()) if coef else 0.0))
-        for i, s in enumerate(scored)
-        if coef or s.score.value is not None
-    ]
+    finals = _finals(scored, coef)
     steps = [(i, token, reward) for i, s in enumerate(scored) for token, reward in s.score.steps]
     compared: list[list[tuple[int, float]]] = [[] for _ in scored]
     for events, mean in zip((finals, steps), state.means, strict=True):
@@ -187,6 +185,15 @@ def _compared(
     own = [per_decision(events, decisions_of(s, algorithm)) for events, s in zip(compared, scored, strict=True)]
     summed = [rewards_to_go(rewards, algorithm.credit.gamma) for rewards in own]
     return [_spread(r, s, algorithm) for r, s in zip(summed, scored, strict=True)]
+
+
+def _finals(scored: Sequence[Scored], coef: float) -> list[tuple[int, int, float]]:
+    """(rollout, token, reward) of every sequence-level reward, the KL of the whole rollout paid in it."""
+    return [
+        (i, s.rollout.last_sampled, (s.score.value or 0.0) - (coef * float(ref_gap(s).sum()) if coef else 0.0))
+        for i, s in enumerate(scored)
+        if coef or s.score.value is not None
+    ]
 
 
 def _estimated(scored: Sequence[Scored], algorithm: Algorithm, coef: float) -> tuple[list[Tensor], list[Tensor]]:
@@ -209,12 +216,12 @@ def _events(item: Scored, coef: float) -> list[tuple[int, float]]:
     if item.score.value is not None:
         events.append((item.rollout.last_sampled, item.score.value))
     if coef:
-        gaps = _ref_gap(item).tolist()
-        events += [(i, -coef * gaps[i]) for i, sampled in enumerate(item.rollout.mask) if sampled]
+        gaps = ref_gap(item).tolist()
+        events += [(i, -coef * gap) for i, gap in enumerate(gaps)]
     return events
 
 
-def _ref_gap(item: Scored) -> Tensor:
+def ref_gap(item: Scored) -> Tensor:
     """`log pi - log ref` (n,) as sampled; 0 at tokens that the policy did not sample."""
     assert item.ref_logps is not None, "the KL in the reward needs reference log-probs"
     gap = kl_estimate(torch.tensor(item.rollout.logps, dtype=torch.float64), item.ref_logps.double(), "k1")

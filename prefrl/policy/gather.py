@@ -65,6 +65,7 @@ def gather(
         kept, kept_scores = kept + more_kept, kept_scores + more_scores
     tokens = sum(sum(r.mask) for r in seen)
     metrics = {
+        "errors": sum(not s.ok for s in seen_scores) / max(1, len(seen_scores)),  # of what was thrown away too
         "resample/rounds": float(used),
         "resample/discarded": 1.0 - _groups(kept) / max(1, _groups(seen)),
         "resample/wasted_tokens": float(tokens - sum(sum(r.mask) for r in kept)),

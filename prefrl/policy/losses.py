@@ -21,7 +21,7 @@ from torch import Tensor
 from prefrl.types import Batch, Sums
 
 Ratio = Literal["none", "token", "cumulative", "sequence", "sequence_mean"]
-Clip = Literal["none", "ppo", "weight"]
+Clip = Literal["none", "min", "weight"]
 Bounds = Literal["ratio", "sqrt_log"]
 Estimator = Literal["k1", "k2", "k3"]
 
@@ -37,8 +37,10 @@ def row_sums(values: Tensor, row: Tensor, rows: int) -> Tensor:
 
 def _running(values: Tensor, row: Tensor, rows: int) -> Tensor:
     """Sum of per-token values (N,) over the row up to and including each token: (N,)."""
-    sums = row_sums(values, row, rows)
-    return values.cumsum(0) - (sums.cumsum(0) - sums)[row]
+    # In float32 the sums of earlier rows would leave their rounding in this one's; some devices have nothing wider.
+    wide = values if values.device.type == "mps" else values.double()
+    sums = row_sums(wide, row, rows)
+    return (wide.cumsum(0) - (sums.cumsum(0) - sums)[row]).to(values.dtype)
 
 
 def log_ratio(logps: Tensor, old_logps: Tensor, row: Tensor, rows: int, scope: Ratio) -> Tensor:
@@ -91,7 +93,7 @@ def surrogate(log_ratios: Tensor, logps: Tensor, rl: Tensor, clip: Clip, bounds:
     """Per-token loss (N,); at ratio 1 its gradient is `-rl grad log pi` for every clip.
 
     none    -rho rl
-    ppo     -min(rho rl, clip(rho, low, high) rl)                    PPO (arXiv 1707.06347), DAPO
+    min     -min(rho rl, clip(rho, low, high) rl)                    PPO (arXiv 1707.06347), DAPO
     weight  -stopgrad(clip(rho, low, high)) rl log pi                CISPO (arXiv 2506.13585)
 
     Args:
@@ -159,19 +161,31 @@ def truncated_weights(logps: Tensor, behaviour: Tensor, cap: float) -> Tensor:
     return (logps - behaviour).exp().clamp(max=cap)
 
 
-def ratio_metrics(log_ratios: Tensor, rl: Tensor, bounds: tuple[Tensor, Tensor], dual: Tensor | None) -> Sums:
-    """Shares of tokens whose gradient a bound removes, and the ratio's extremes and moments."""
+def ratio_metrics(log_ratios: Tensor) -> Sums:
+    """Extremes and moments of the importance ratios (N,)."""
     with torch.no_grad():
-        low, high = bounds
-        ratio, count = log_ratios.clamp(max=LOG_RATIO_LIMIT).exp(), log_ratios.new_tensor(float(len(rl)))
-        sums = {
-            "clip/low": (((log_ratios < low) & (rl < 0)).sum().float(), count),
-            "clip/high": (((log_ratios > high) & (rl > 0)).sum().float(), count),
+        ratio, count = log_ratios.clamp(max=LOG_RATIO_LIMIT).exp(), log_ratios.new_tensor(float(len(log_ratios)))
+        return {
             "ratio/max": (ratio.max() if len(ratio) else count, count),
             "ratio/min": (ratio.min() if len(ratio) else count, count),
             "ratio/mean": (ratio.sum(), count),
             "ratio/mean_square": ((ratio * ratio).sum(), count),
         }
+
+
+def clip_metrics(
+    log_ratios: Tensor, rl: Tensor, clip: Clip, bounds: tuple[Tensor, Tensor], dual: Tensor | None
+) -> Sums:
+    """Shares of tokens that met a bound: whose gradient it removes (`min`), or whose weight it changes (`weight`)."""
+    if clip == "none":
+        return {}
+    with torch.no_grad():
+        low, high = bounds
+        count, either = log_ratios.new_tensor(float(len(rl))), torch.full_like(rl, clip == "weight", dtype=torch.bool)
+        met = {
+            "clip/low": (log_ratios < low) & (either | (rl < 0)),
+            "clip/high": (log_ratios > high) & (either | (rl > 0)),
+        }
         if dual is not None:
-            sums["clip/dual"] = (((ratio > dual) & (rl < 0)).sum().float(), count)
-        return sums
+            met["clip/dual"] = (log_ratios > dual.log()) & (rl < 0)
+        return {name: (tokens.sum().to(rl.dtype), count) for name, tokens in met.items()}

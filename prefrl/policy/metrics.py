@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from prefrl.policy.advantages import uniform
-from prefrl.policy.credit import Scored, countable, group_ids
+from prefrl.policy.advantages import UNIFORM_TOLERANCE, TotalOf, uniform
+from prefrl.policy.credit import Scored, countable, group_ids, ref_gap
 from prefrl.policy.parts import OverlongSpec
 from prefrl.types import Rollout, Score
 
@@ -56,15 +56,16 @@ def group_metrics(totals: Tensor, groups: Tensor) -> dict[str, float]:
     flat = uniform(totals, groups)
     fraction = {"all_fail": 0, "all_pass": 0, "uniform": 0, "mixed": 0}
     names = groups.unique()
-    unit = bool(((totals >= 0.0) & (totals <= 1.0)).all())
+    unit = bool(((totals >= -UNIFORM_TOLERANCE) & (totals <= 1.0 + UNIFORM_TOLERANCE)).all())
     for group in names:
         mine = groups == group
         if not bool(flat[mine].all()):
             fraction["mixed"] += 1
             continue
         fraction["uniform"] += 1
-        if unit and float(totals[mine][0]) in (0.0, 1.0):
-            fraction["all_pass" if float(totals[mine][0]) else "all_fail"] += 1
+        first = float(totals[mine][0])
+        fraction["all_fail"] += abs(first) <= UNIFORM_TOLERANCE
+        fraction["all_pass"] += abs(first - 1.0) <= UNIFORM_TOLERANCE
     if not unit:
         del fraction["all_fail"], fraction["all_pass"]
     return {f"groups/{name}": count / len(names) for name, count in fraction.items()}
@@ -76,14 +77,11 @@ def staleness(rollouts: Sequence[Rollout], version: int) -> dict[str, float]:
     return {"staleness/mean": _mean(ages), "staleness/max": float(max(ages, default=0))}
 
 
-def sequence_kl(scored: Sequence[Scored]) -> float:
-    """Mean over rollouts of `sum_t log pi - log ref`: KL to the reference in nats per answer."""
-    gaps = []
-    for s in scored:
-        assert s.ref_logps is not None
-        mask = torch.tensor(s.rollout.mask)
-        gaps.append(float((torch.tensor(s.rollout.logps) - s.ref_logps)[mask].sum()))
-    return _mean(gaps)
+def sequence_kl(scored: Sequence[Scored], total_of: TotalOf) -> float:
+    """Mean over all processes' rollouts of `sum_t log pi - log ref`: KL to the reference in nats per answer."""
+    gaps = [float(ref_gap(item).sum()) for item in scored]
+    total, count = total_of(torch.tensor([sum(gaps), len(gaps)], dtype=torch.float64)).tolist()
+    return float(total / max(1.0, count))
 
 
 def explained_variance(values: Tensor, returns: Tensor) -> float:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from prefrl.policy.losses import (
+    clip_metrics,
     dual_clipped,
     kl_estimate,
     kl_loss,
@@ -68,7 +69,7 @@ def _policy_gradient(batch: Batch, algorithm: Algorithm) -> tuple[Tensor, Sums]:
     dual = _dual_bound(batch, clip)
     if dual is not None:
         loss = dual_clipped(loss, rl, dual)
-    return loss.sum(), ratio_metrics(ratios, rl, bounds, dual)
+    return loss.sum(), ratio_metrics(ratios) | clip_metrics(ratios, rl, clip.kind, bounds, dual)
 
 
 def _dual_bound(batch: Batch, clip: ClipSpec) -> Tensor | None:
@@ -85,11 +86,11 @@ def _dual_bound(batch: Batch, clip: ClipSpec) -> Tensor | None:
 def _kl_metrics(batch: Batch) -> Sums:
     """KL(sampler || learner) and KL(learner || reference) per token, by all three estimators."""
     streams, count = batch.streams, batch.logps.new_tensor(float(len(batch.logps)))
-    logps = batch.logps.detach()
+    logps, sampler = batch.logps.detach(), streams.get("sampler_logps", streams.get("old_logps"))
     sums: Sums = {}
     for estimator in ("k1", "k2", "k3"):
-        if "old_logps" in streams:
-            sums[f"kl/sampler_{estimator}"] = (kl_estimate(streams["old_logps"], logps, estimator).sum(), count)
+        if sampler is not None:
+            sums[f"kl/sampler_{estimator}"] = (kl_estimate(sampler, logps, estimator).sum(), count)
         if "ref_logps" in streams:
             sums[f"kl/ref_{estimator}"] = (kl_estimate(logps, streams["ref_logps"], estimator).sum(), count)
     return sums

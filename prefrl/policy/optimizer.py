@@ -127,14 +127,14 @@ class PolicyOptimizer:
             return [replace(r, group=f"{r.group}/{round_}") for r in drawn] if round_ else drawn
 
         found = gather(sample, self.reward, prompts, rounds=self.algorithm.resample, more=more)
-        metrics = found.metrics | self.learn(found.rollouts, found.scores)
+        metrics = self.learn(found.rollouts, found.scores) | found.metrics
         metrics |= self.reward.update(found.rollouts, found.scores)
         return StepResult(metrics=metrics, rollouts=found.rollouts, scores=found.scores, version=self.policy.version)
 
     def learn(self, rollouts: Sequence[Rollout], scores: Sequence[Score]) -> dict[str, float]:
         """Update the policy on rollouts that were sampled and scored elsewhere; metrics."""
+        _refuse_nonfinite(rollouts, scores)
         scored = countable(rollouts, scores, self.algorithm.overlong, self.policy.budget)
-        _refuse_nonfinite(scored)
         metrics = rollout_metrics(rollouts, scores) | staleness(rollouts, self.policy.version)
         if not scored:
             raise RewardError(
@@ -144,7 +144,7 @@ class PolicyOptimizer:
         scored = self._judged(scored)
         kl = 0.0
         if "reference" in self.algorithm.needs:
-            kl = metrics["kl/ref"] = sequence_kl(scored)
+            kl = metrics["kl/ref"] = sequence_kl(scored, self.policy.total)
         if self.algorithm.kl.target:
             metrics["kl/coef"] = self.state.kl_coef
         if "values" in self.algorithm.needs:
@@ -167,8 +167,8 @@ class PolicyOptimizer:
         metrics: dict[str, float] = {}
         if self.algorithm.select is not None:
             metrics["select/kept"] = float(len(rows))
-            if not rows:
-                return metrics
+        if not float(self.policy.total(torch.tensor([float(len(rows))]))):
+            return metrics  # nothing accepted and no pair that differs: no update, in no process
         objective = objective_of(self.algorithm)
         for _ in range(self.updates):
             metrics |= self.policy.step(rows, objective, self.algorithm.extras)
@@ -239,10 +239,10 @@ def learn_completions(policy: Policy, rows: Sequence[Row]) -> dict[str, float]:
     return dict(policy.step(rows, supervised_objective))
 
 
-def _refuse_nonfinite(scored: Sequence[Scored]) -> None:
-    for item in scored:
-        if not math.isfinite(item.score.total):
+def _refuse_nonfinite(rollouts: Sequence[Rollout], scores: Sequence[Score]) -> None:
+    for rollout, score in zip(rollouts, scores, strict=True):
+        if score.ok and not math.isfinite(score.total):
             raise RewardError(
-                f"The score of prompt {item.rollout.prompt.id!r} is {item.score.total}; expected a finite number. "
+                f"The score of prompt {rollout.prompt.id!r} is {score.total}; expected a finite number. "
                 "Return Score.failed(reason) for what cannot be scored."
             )

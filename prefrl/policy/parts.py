@@ -164,7 +164,8 @@ class Algorithm:
     def needs(self) -> frozenset[Need]:
         """What the optimizer must have or compute for it."""
         best_of_group = self.select is not None and self.select.keep == "best"
-        grouped = self.credit.baseline in ("group_mean", "leave_one_out") and self.select is None
+        compared = self.credit.baseline in ("group_mean", "leave_one_out") or self.credit.scale == "group_std"
+        grouped = compared and self.select is None
         needs: dict[Need, bool] = {
             "groups": self.pairs is not None or grouped or best_of_group or self.resample > 0,
             "reference": self.pairs is not None or self.kl.coef != 0.0,
@@ -230,8 +231,10 @@ def _clip_problems(algorithm: Algorithm) -> Iterator[str]:
             f"clip.space 'sqrt_log' widens with the number of summed log-ratios, but ratio is {algorithm.ratio!r}. "
             "Set ratio to 'cumulative', or clip.space to 'ratio'."
         )
-    if clip.dual and clip.kind != "ppo":
-        yield f"clip.dual bounds the clipped surrogate, but clip.kind is {clip.kind!r}. Set clip.kind to 'ppo'."
+    if clip.dual < 0:
+        yield f"clip.dual is {clip.dual}; it would lose every negative advantage. Use 0 for none, or a bound above."
+    if clip.dual and clip.kind != "min":
+        yield f"clip.dual bounds the clipped surrogate, but clip.kind is {clip.kind!r}. Set clip.kind to 'min'."
     if clip.dual and clip.space == "ratio" and clip.dual <= 1.0:
         yield f"clip.dual is {clip.dual}; it must lie above 1, or every negative advantage is lost. Use 3."
     if algorithm.truncate and algorithm.truncate < 1.0:
@@ -262,8 +265,12 @@ def _other_problems(algorithm: Algorithm) -> Iterator[str]:
         yield "entropy, echo, distill.coef or resample is negative. Use 0 or more."
     if algorithm.distill.coef and (algorithm.pairs is not None or algorithm.select is not None):
         yield "distill works on every sample, pairs and select on a few. Set distill.coef to 0."
-    if algorithm.select is not None and (algorithm.kl.coef or algorithm.pairs is not None):
-        yield "select learns accepted samples by cross-entropy alone. Set kl.coef to 0, and leave pairs out."
+    others = algorithm.entropy or algorithm.echo or algorithm.truncate
+    if algorithm.select is not None and (others or algorithm.kl.coef or algorithm.pairs is not None):
+        yield (
+            "select learns accepted samples by cross-entropy alone. Set kl.coef, entropy, echo and truncate to 0, and "
+            "leave pairs out."
+        )
 
 
 def _pair_problems(algorithm: Algorithm, pairs: PairSpec) -> Iterator[str]:

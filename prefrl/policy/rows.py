@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from prefrl.policy.advantages import TotalOf, reduction_weights
+from prefrl.policy.advantages import UNIFORM_TOLERANCE, TotalOf, reduction_weights
 from prefrl.policy.credit import Credit, CreditState, Scored, credit, decisions_of, group_ids
 from prefrl.policy.losses import truncated_weights
 from prefrl.policy.parts import Algorithm, SelectSpec
@@ -51,9 +51,11 @@ def weighted_rows(
     }
     rows = []
     for item, advantage, weight in zip(scored, given.advantages, weights, strict=True):
-        row = row_of(item)
-        row.streams["rl"] = advantage.float() * weight * _correction(item, algorithm.truncate)
+        row, correction = row_of(item), _correction(item, algorithm.truncate)
+        row.streams["rl"] = advantage.float() * weight * correction
         row.streams |= {name: torch.full((len(row.mask),), weight * c) for name, c in constant.items() if c}
+        if "ref_kl" in row.streams:
+            row.streams["ref_kl"] *= correction
         rows.append(row)
     return _with_observations(rows, algorithm.echo, total_of) if algorithm.echo else rows
 
@@ -87,7 +89,7 @@ def selected_rows(
         best[group] = max(best.get(group, item.score.total), item.score.total)
     for item in scored:
         group, total = item.rollout.group, item.score.total
-        if total >= (spec.threshold if spec.keep == "above" else best[group]):
+        if total >= (spec.threshold if spec.keep == "above" else best[group]) - UNIFORM_TOLERANCE:
             kept.setdefault((group, item.rollout.completion_ids), item)
     chosen = list(kept.values())
     rows = [row_of(item) for item in chosen]
@@ -105,7 +107,7 @@ def paired_rows(scored: Sequence[Scored], label_smoothing: float, total_of: Tota
     for atom, group in enumerate(members.values()):
         best = max(group, key=lambda s: s.score.total)
         worst = min(group, key=lambda s: s.score.total)
-        if best.score.total > worst.score.total:
+        if best.score.total - worst.score.total > UNIFORM_TOLERANCE * max(1.0, abs(best.score.total)):
             for item, side in ((best, 1), (worst, -1)):
                 row = row_of(item)
                 row.atom, row.side, row.label = atom, side, 1.0 - label_smoothing
@@ -147,9 +149,14 @@ def history_rows(scored: Sequence[Scored], algorithm: Algorithm) -> list[Row]:
 
 
 def row_of(item: Scored) -> Row:
-    """A rollout's row with the log-probs it was sampled and is compared with; old are the learner's where known."""
-    old = item.learner_logps
-    streams = {"old_logps": torch.tensor(item.rollout.logps, dtype=torch.float32) if old is None else old}
+    """A rollout's row with the log-probs it was sampled and is compared with.
+
+    Where the learner's own are known they are those of the old policy, and the sampler's stand beside them.
+    """
+    sampler = torch.tensor(item.rollout.logps, dtype=torch.float32)
+    streams = {"old_logps": sampler}
+    if item.learner_logps is not None:
+        streams = {"old_logps": item.learner_logps, "sampler_logps": sampler}
     if item.ref_logps is not None:
         streams["ref_logps"] = item.ref_logps
     return bare_row(item, item.rollout.mask, streams)

@@ -86,8 +86,10 @@ def check(config: DistillConfig, algorithm: Algorithm) -> None:
 
 
 def _is_the_start(config: DistillConfig) -> bool:
-    name, policy = config.teacher.name, config.policy.name
-    return name in ("", policy) or (name == BASE and not is_adapter(model_path(policy)))
+    name, policy = config.teacher.name, model_path(config.policy.name)
+    if name == BASE:
+        return not is_adapter(policy)  # a new adapter is 0 at the start
+    return not name or model_path(name) == policy
 
 
 def teaching_of(policy: LanguageModel, config: DistillConfig, algorithm: Algorithm) -> Teaching:
@@ -102,7 +104,7 @@ def _teacher(policy: LanguageModel, config: DistillConfig) -> Teacher:
     name = config.teacher.name
     if name == BASE:
         return Teacher.base(policy)
-    if name in ("", config.policy.name):
+    if _is_the_start(config):
         return Teacher.frozen_copy(policy)
     print(f"Loading the teacher {name} ...", flush=True)
     return Teacher.other(load(name, dtype=config.policy.dtype, device=config.policy.device), policy)
@@ -129,7 +131,7 @@ def with_solutions(prompts: Sequence[Prompt], policy: LanguageModel, config: Dis
             "or remove those rows, or raise data.max_dropped_fraction."
         )
     if empty:
-        print(f"prompts: kept {len(kept)} of {len(prompts)}: {empty} without a {column}")
+        print(f"prompts: kept {len(kept)} of {len(prompts)}: {empty} with an empty {column}")
     lengths = [len(policy.encode(privileged(prompt, config.teacher))) for prompt in kept]
     limit = config.data.max_prompt_tokens
     read = keep_within(kept, lengths, limit, "prompt with solution", max_dropped_fraction=allowed)

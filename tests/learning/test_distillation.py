@@ -124,7 +124,7 @@ def imitate(policy, teacher, task, prompts, seed, tokens):
 def test_a_student_reaches_its_teacher_and_beats_learning_from_fixed_answers(seed):
     copying = task(4, seed)
     teacher, student, imitator = copier(4, seed, steps=200), new(seed, hidden=32), new(seed, hidden=32)
-    prompts = copying.train[:96]
+    prompts = copying.train[:32]
     taught = Teacher.other(teacher, student)
     rollouts, _ = optimize(student, copying, "opd", Unpaid(), seed, 160, teacher=taught, prompts=prompts)
     imitate(imitator, teacher, copying, prompts, seed, tokens=sum(sum(r.mask) for r in rollouts))
@@ -133,7 +133,7 @@ def test_a_student_reaches_its_teacher_and_beats_learning_from_fixed_answers(see
     near, far = (copying.distance(model, teacher) for model in (student, imitator))
     print(f"success: teacher {best:.3f}, on-policy {own:.3f}, imitation {imitated:.3f}; KL {near:.4f} and {far:.4f}")
     assert best > 0.9 and own >= best - 0.03
-    assert own > imitated + 0.02
+    assert own > imitated + 0.05
     assert near < 0.5 * far and near < 0.02
 
 

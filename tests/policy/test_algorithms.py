@@ -48,14 +48,14 @@ GROUP_STD = CreditSpec(baseline="group_mean", scale="group_std")
     ("name", "credit", "ratio", "clip", "reduction"),
     [
         ("reinforce", CreditSpec(baseline="batch_mean"), "none", ClipSpec(), "sequence_sum"),
-        ("reinforce_pp", CreditSpec(baseline="none", scale="whiten"), "token", ClipSpec(kind="ppo"), "token_mean"),
+        ("reinforce_pp", CreditSpec(baseline="none", scale="whiten"), "token", ClipSpec(kind="min"), "token_mean"),
         ("rloo", CreditSpec(baseline="leave_one_out"), "none", ClipSpec(), "sequence_sum"),
-        ("ppo", CreditSpec(baseline="critic", scale="whiten"), "token", ClipSpec(kind="ppo"), "token_mean"),
-        ("grpo", GROUP_STD, "token", ClipSpec(kind="ppo"), "sequence_mean"),
-        ("dr_grpo", CreditSpec(baseline="group_mean"), "token", ClipSpec(kind="ppo"), "constant"),
-        ("dapo", GROUP_STD, "token", ClipSpec(kind="ppo", low=0.2, high=0.28), "token_mean"),
+        ("ppo", CreditSpec(baseline="critic", scale="whiten"), "token", ClipSpec(kind="min"), "token_mean"),
+        ("grpo", GROUP_STD, "token", ClipSpec(kind="min"), "sequence_mean"),
+        ("dr_grpo", CreditSpec(baseline="group_mean"), "token", ClipSpec(kind="min"), "constant"),
+        ("dapo", GROUP_STD, "token", ClipSpec(kind="min", low=0.2, high=0.28), "token_mean"),
         ("cispo", GROUP_STD, "token", ClipSpec(kind="weight", low=1.0, high=4.0), "token_mean"),
-        ("gspo", GROUP_STD, "sequence_mean", ClipSpec(kind="ppo", low=3e-4, high=4e-4), "sequence_mean"),
+        ("gspo", GROUP_STD, "sequence_mean", ClipSpec(kind="min", low=3e-4, high=4e-4), "sequence_mean"),
         ("full_ratio", CreditSpec(baseline="leave_one_out"), "sequence", ClipSpec(), "sequence_sum"),
     ],
 )
@@ -130,7 +130,7 @@ def test_extras_follow_from_parts(changes, extras):
 
 def test_parts_are_changed_inside_and_the_rest_stays():
     got = resolve({"name": "grpo", "clip": {"high": 0.28}, "credit": {"scale": "none"}, "kl": {"coef": 0}})
-    assert got.clip == ClipSpec(kind="ppo", low=0.2, high=0.28)
+    assert got.clip == ClipSpec(kind="min", low=0.2, high=0.28)
     assert got.credit == CreditSpec(baseline="group_mean", scale="none")
     assert got.kl == KLSpec(coef=0.0)
     assert ALGORITHMS["grpo"].clip.high == 0.2
@@ -187,7 +187,7 @@ REFUSED = {
     "critic lr": ({"name": "ppo", "critic": {"lr": -1}}, r"critic.lr \(-1.0\)"),
     "critic clip": ({"name": "ppo", "critic": {"clip": -1}}, r"clip \(-1.0\)"),
     "critic warmup": ({"name": "ppo", "critic": {"warmup": -1}}, r"warmup \(-1\) is negative"),
-    "clip without ratio": ({"name": "rloo", "clip": {"kind": "ppo"}}, "clip bounds the importance ratio, but ratio is"),
+    "clip without ratio": ({"name": "rloo", "clip": {"kind": "min"}}, "clip bounds the importance ratio, but ratio is"),
     "low above 1": ({"name": "grpo", "clip": {"low": 1.5}}, r"\[1 - 1.5, 1 \+ 0.2\] are not an interval"),
     "low below 0": ({"name": "grpo", "clip": {"low": -0.1}}, "not an interval around 1"),
     "high below 0": ({"name": "grpo", "clip": {"high": -0.1}}, "not an interval around 1"),

@@ -37,7 +37,7 @@ def interval(like, low=0.2, high=0.2, space="ratio", row=None):
     return log_bounds(like, row, int(row.max()) + 1, low=low, high=high, space=space)
 
 
-def one_token(ratio, advantage, clip="ppo", low=0.2, high=0.2):
+def one_token(ratio, advantage, clip="min", low=0.2, high=0.2):
     """Loss and its gradient at one token whose policy is `ratio` times as likely as it was."""
     logps = numbers(math.log(ratio)).requires_grad_()
     ratios = log_ratio(logps, torch.zeros_like(logps), torch.tensor([0]), 1, "token")
@@ -157,7 +157,7 @@ def test_clipped_weights_keep_the_gradient_of_clipped_tokens():
 
 
 @pytest.mark.parametrize("scope", SCOPES)
-@pytest.mark.parametrize("clip", ["none", "ppo", "weight"])
+@pytest.mark.parametrize("clip", ["none", "min", "weight"])
 def test_at_ratio_one_every_surrogate_has_the_gradient_of_reinforce(scope, clip):
     rl = numbers(0.5, -1.0, 2.0, 0.25, -0.75)
     logps = torch.randn(5, dtype=torch.float64, requires_grad=True)
@@ -174,7 +174,7 @@ def test_reinforce():
     close(logps.grad, [-0.5, 3.0])
 
 
-@pytest.mark.parametrize("clip", ["none", "ppo", "weight"])
+@pytest.mark.parametrize("clip", ["none", "min", "weight"])
 def test_a_reward_of_zero_gives_no_gradient_whatever_the_ratio(clip):
     logps = torch.tensor([500.0, -500.0], requires_grad=True)
     ratios = log_ratio(logps, torch.zeros(2), torch.tensor([0, 0]), 1, "token")
@@ -185,7 +185,7 @@ def test_a_reward_of_zero_gives_no_gradient_whatever_the_ratio(clip):
 def test_a_ratio_beyond_all_numbers_stays_finite():
     logps = torch.tensor([1000.0], requires_grad=True)
     ratios = log_ratio(logps, torch.zeros(1), torch.tensor([0]), 1, "token")
-    loss = surrogate(ratios, logps, torch.ones(1), "ppo", interval(ratios))
+    loss = surrogate(ratios, logps, torch.ones(1), "min", interval(ratios))
     loss.sum().backward()
     assert float(loss.detach()) == pytest.approx(-1.2)
     assert float(logps.grad) == 0.0
@@ -198,7 +198,7 @@ def test_a_ratio_beyond_all_numbers_stays_finite():
 def test_a_second_bound_for_negative_advantages(ratio, advantage, loss, gradient):
     logps = numbers(math.log(ratio)).requires_grad_()
     ratios = log_ratio(logps, torch.zeros_like(logps), torch.tensor([0]), 1, "token")
-    once = surrogate(ratios, logps, numbers(advantage), "ppo", interval(ratios))
+    once = surrogate(ratios, logps, numbers(advantage), "min", interval(ratios))
     got = dual_clipped(once, numbers(advantage), numbers(3.0))
     assert float(got.detach()) == pytest.approx(loss)
     assert float(torch.autograd.grad(got.sum(), logps)[0]) == pytest.approx(gradient)
@@ -322,7 +322,7 @@ RL = numbers(0.5, -1.0, 2.0, 0.25, -0.75)
 LOGPS = OLD + numbers(0.1, 0.5, 0.5, -0.6, -0.1)
 
 
-@pytest.mark.parametrize("clip", ["none", "ppo"])
+@pytest.mark.parametrize("clip", ["none", "min"])
 def test_gradcheck_of_surrogates(clip):
     def losses(x):
         ratios = log_ratio(x, OLD, ROW, 2, "token")
@@ -334,7 +334,7 @@ def test_gradcheck_of_surrogates(clip):
 def test_gradcheck_of_the_second_bound():
     def losses(x):
         ratios = log_ratio(x, OLD, ROW, 2, "token")
-        return dual_clipped(surrogate(ratios, x, RL, "ppo", interval(ratios)), RL, torch.full_like(RL, 1.4))
+        return dual_clipped(surrogate(ratios, x, RL, "min", interval(ratios)), RL, torch.full_like(RL, 1.4))
 
     assert torch.autograd.gradcheck(losses, (LOGPS.clone().requires_grad_(),))
 

@@ -28,10 +28,10 @@ VARIANTS = {
     **{name: {"name": name} for name in ALGORITHMS},
     **{reduction: {"name": "grpo", "reduction": reduction, "kl": KL} for reduction in REDUCTIONS},
     **{f"{ratio} ratio": {"name": "grpo", "ratio": ratio, "kl": KL} for ratio in RATIOS},
-    "sequence sums of whole ratios": {"name": "full_ratio", "clip": {"kind": "ppo", "dual": 3.0}, "kl": KL},
+    "sequence sums of whole ratios": {"name": "full_ratio", "clip": {"kind": "min", "dual": 3.0}, "kl": KL},
     "weight clip": {"name": "grpo", "clip": {"kind": "weight"}},
     "kl in the reward": {"name": "grpo", "kl": {"coef": 0.3, "estimator": "k1", "place": "reward"}},
-    "steered kl": {"name": "grpo", "kl": {"coef": 0.3, "estimator": "k2", "target": 0.5}},
+    "steered kl": {"name": "grpo", "kl": {"coef": 0.3, "estimator": "k2", "target": 0.38}},
     "batch std": {"name": "grpo", "credit": {"baseline": "batch_mean", "scale": "batch_std"}},
     "running mean": {"name": "grpo", "credit": {"baseline": "ema", "scale": "whiten"}},
     "leave one out": {"name": "dr_grpo", "credit": {"baseline": "leave_one_out"}},
@@ -262,16 +262,16 @@ def test_masked_out_tokens(spec, plain):
 
 
 def steered():
-    """A batch whose KL to the reference is about half a nat an answer, more of it on one process than on the other."""
+    """A batch whose KL to the reference is about 0.4 nats an answer, more of it on one process than on the other."""
     rollouts, scores = batch()
     return [replace(r, logps=tuple(x + 0.1 for x in r.logps)) for r in rollouts], scores
 
 
 @pytest.mark.xfail(reason="each process steers by its own KL", strict=True)
 def test_two_processes_steer_one_coefficient():
-    spec = {"name": "grpo", "kl": {"coef": 0.3, "target": 0.5}}
+    spec = {"name": "grpo", "kl": {"coef": 0.3, "target": 0.38}}
     metrics, _ = learn(spec, *steered())
-    assert 0.25 < metrics["state/kl_coef"] != pytest.approx(0.3, abs=1e-4)
+    assert 0.299 < metrics["state/kl_coef"] < 0.2999
     for own, _ in learn_on_two_processes(spec, in_halves(*steered())):
         assert own["state/kl_coef"] == pytest.approx(metrics["state/kl_coef"], rel=1e-5)
 

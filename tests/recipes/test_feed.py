@@ -104,12 +104,18 @@ def test_further_prompts_of_a_step_do_not_repeat_while_others_are_left():
     assert Counter(ids(feed.take(3))).most_common(1)[0][1] == 1
 
 
-def test_they_do_not_repeat_across_the_end_of_a_pass_either():
-    feed = feed_of(7)
-    for _ in range(20):
-        first, further = ids(feed.take(4)), ids(feed.take(2))
-        assert len({*further} - {*first}) == 2, (first, further)
-        tell(feed, {"p0": [0.0]})
+@pytest.mark.parametrize("kind", KINDS)
+def test_they_never_do_whatever_is_taken(kind):
+    for seed in range(400):
+        rng = random.Random(seed)
+        size = rng.randint(2, 9)
+        feed = feed_of(size, 1, seed, kind=kind, window=1, revisit=0.3, stages=3, advance_at=0.3)
+        for _ in range(12):
+            had = set(ids(feed.take(rng.randint(1, size))))
+            n, others = rng.randint(1, size), int(feed.metrics()["feed/active"])
+            fresh = set(ids(feed.take(n))) - had
+            assert len(fresh) >= min(n, others - len(had)), seed
+            tell(feed, {name: [float(rng.random() < 0.4)] for name in had | fresh})
 
 
 def test_the_last_prompt_of_a_pass_comes_before_any_repeat():

@@ -266,7 +266,9 @@ def command_of(path):
         return "rl"
     if path.parent.name == "eval" or path.stem.startswith("eval_"):
         return "eval"
-    return path.parent.name if path.parent.name in ("reward", "rejection") else path.stem
+    if path.stem == "opsd":
+        return "distill"
+    return path.parent.name if path.parent.name in ("reward", "rejection", "distill") else path.stem
 
 
 @pytest.mark.parametrize("path", sorted(CONFIGS.rglob("*.yaml")), ids=lambda p: str(p.relative_to(CONFIGS)))
