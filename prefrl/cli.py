@@ -16,10 +16,13 @@ COMMANDS = {
     "dpo": ("prefrl.recipes.dpo", "DPOConfig", "direct preference optimization on pairs"),
     "rl": ("prefrl.recipes.rl", "RLConfig", "optimize a policy against any reward source"),
     "rejection": ("prefrl.recipes.rejection", "RejectionConfig", "sample, keep what the rewards accept, train, repeat"),
-    "distill": ("prefrl.recipes.distill", "DistillConfig", "learn from a teacher on the policy's own samples"),
+    "distill": ("prefrl.recipes.rl", "RLConfig", "learn from a teacher on the policy's own samples"),
     "score": ("prefrl.recipes.score", "ScoreConfig", "score completions with any reward source"),
     "eval": ("prefrl.recipes.evaluation", "EvalConfig", "evaluate a reward model or a policy"),
 }
+
+# Commands that share a configuration with another start from other values.
+DEFAULTS = {"distill": {"algorithm": "opd"}}
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -57,7 +60,8 @@ def _run(command: str, rest: list[str]) -> int:
     from prefrl.parsing import parse, to_dict
 
     module, config_class, _ = COMMANDS[command]
-    parsed, only_print = parse(getattr(config, config_class), rest, prog=f"prefrl {command}")
+    kind, defaults = getattr(config, config_class), DEFAULTS.get(command, {})
+    parsed, only_print = parse(kind, rest, prog=f"prefrl {command}", defaults=defaults)
     if only_print:
         import yaml
 

@@ -33,18 +33,23 @@ _EXPECTED = {
 _OWN_FLAGS = ("config", "print-config", "help")
 
 
-def parse(config_type: type[T], arguments: Sequence[str], *, prog: str) -> tuple[T, bool]:
+def parse(
+    config_type: type[T], arguments: Sequence[str], *, prog: str, defaults: Mapping[str, Any] | None = None
+) -> tuple[T, bool]:
     """The configuration that the arguments describe, and whether only to print it.
 
     Args:
         config_type: the dataclass to fill.
         arguments: an optional YAML file first, then dotted flags.
         prog: name shown in help.
+        defaults: values of fields that stand in for the dataclass's own.
 
     Raises:
         ConfigError: a file that cannot be read, an unknown key (with the nearest valid one), or a wrong value.
     """
-    arguments = _algorithm_parts(config_type, _switches(config_type, arguments))
+    defaults = dict(defaults or {})
+    algorithm = defaults.get("algorithm", getattr(config_type, "algorithm", ""))
+    arguments = _algorithm_parts(algorithm, _switches(config_type, arguments))
     if arguments and not arguments[0].startswith("-"):
         arguments = ["--config", *arguments]
     for flag, value in itertools.pairwise(arguments):
@@ -55,6 +60,7 @@ def parse(config_type: type[T], arguments: Sequence[str], *, prog: str) -> tuple
             check_keys(config_type, content, value)
     _check_flags(config_type, arguments)
     parser = _parser(config_type, prog)
+    parser.set_defaults(defaults)
     try:
         namespace = parser.parse_args(arguments)
         built = parser.instantiate(namespace)
@@ -159,7 +165,7 @@ def _switches(config_type: Any, arguments: Sequence[str]) -> list[str]:
     return spelled
 
 
-def _algorithm_parts(config_type: Any, arguments: list[str]) -> list[str]:
+def _algorithm_parts(default: str | dict[str, Any], arguments: list[str]) -> list[str]:
     """Turn `--algorithm grpo --algorithm.clip.high 0.28` into one mapping for the field `algorithm`."""
     rest: list[str] = []
     parts: dict[str, Any] = {}
@@ -181,7 +187,7 @@ def _algorithm_parts(config_type: Any, arguments: list[str]) -> list[str]:
     if not parts:
         return rest
     if "name" not in parts:  # parts of the algorithm that would be taken without these flags
-        parts = _merged(_given_algorithm(config_type, rest), parts)
+        parts = _merged(_given_algorithm(default, rest), parts)
     return [*rest, "--algorithm", yaml.safe_dump(parts, default_flow_style=True)]
 
 
@@ -191,10 +197,9 @@ def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any
     return {**below, **above, **both}
 
 
-def _given_algorithm(config_type: Any, arguments: list[str]) -> dict[str, Any]:
-    """The algorithm that the YAML file names, else the default of the configuration."""
+def _given_algorithm(default: str | dict[str, Any], arguments: list[str]) -> dict[str, Any]:
+    """The algorithm that the YAML file names, else the default."""
     files = [a for a in arguments if a.endswith((".yaml", ".yml"))]
-    default = getattr(config_type, "algorithm", "")
     value = read_yaml(files[0]).get("algorithm", default) if files else default
     return value if isinstance(value, dict) else {"name": value}
 

@@ -166,8 +166,8 @@ def _after_placeholder(tokenizer: Any, prompt: Prompt, messages: list[Message], 
     _, found, after = _render(tokenizer, prompt, messages, **how).partition(_PLACEHOLDER)
     if not found:
         raise DataError(
-            f"The chat template does not show the assistant's answer to prompt {prompt.id!r}, so what it writes between "
-            "two turns cannot be told. Set tokenizer.chat_template to another one, or give the prompts as plain text."
+            f"The chat template does not show the assistant's answer to prompt {prompt.id!r}, so what it writes "
+            "between two turns cannot be told. Set tokenizer.chat_template to another one, or give the prompts as plain text."
         )
     return after
 

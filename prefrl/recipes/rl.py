@@ -7,7 +7,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from prefrl.config import RLConfig
-from prefrl.errors import ConfigError
 from prefrl.evaluate.progress import Progress
 from prefrl.evaluate.run_folder import RunFolder
 from prefrl.model.critic import Critic, make_critic
@@ -19,7 +18,6 @@ from prefrl.policy.parts import Algorithm
 from prefrl.recipes.common import (
     Checked,
     PolicyEvaluation,
-    batches,
     conclude,
     evaluate_policy,
     final_checkpoint,
@@ -29,7 +27,8 @@ from prefrl.recipes.common import (
     sample_rows,
     start,
 )
-from prefrl.recipes.teaching import Teaching
+from prefrl.recipes.feed import Feed, Watched
+from prefrl.recipes.teaching import Teaching, check, teaching_of, with_solutions
 from prefrl.rewards.base import RewardSource
 from prefrl.rewards.specs import build
 from prefrl.rollout.sampler import Sampler
@@ -61,17 +60,18 @@ class Unrewarded:
 
 def run(config: RLConfig) -> RunFolder:
     """Optimize a policy as configured; everything is left in the run folder."""
-    if not config.rewards:
-        raise ConfigError("rewards is empty; name at least one: --rewards '[{kind: numeric, column: answer}]'")
-    algorithm = resolve(config.algorithm)  # refuse an illegal algorithm before anything is loaded
+    algorithm = resolve(config.algorithm)
+    check(config, algorithm)  # refuse what cannot work before anything is loaded
     quiet()
-    reward = build(config.rewards)
-    with start(config, "rl") as folder:
+    source = build(config.rewards) if config.rewards else None
+    with start(config, "distill" if algorithm.distill.coef else "rl") as folder:
         print(f"Loading {config.policy.name} ...", flush=True)
         policy = load_policy(config.policy, config.seed)
         train, held_out = load_prompts(config.data, policy, config.seed)
+        if algorithm.distill.coef and algorithm.distill.privileged:
+            train, held_out = (with_solutions(prompts, policy, config) for prompts in (train, held_out))
         print(f"{len(train)} training prompts, {len(held_out)} held out; algorithm {algorithm.name}")
-        carry_out(folder, policy, train, held_out, reward, config)
+        carry_out(folder, policy, train, held_out, source, config)
     return folder
 
 
@@ -82,11 +82,9 @@ def carry_out(
     held_out: Sequence[Prompt],
     source: RewardSource | None,
     config: RLConfig,
-    *,
-    teaching: Teaching | None = None,
 ) -> None:
     """Optimize, save the weights, and leave the summary and the report."""
-    outcome = optimize_policy(folder, policy, train, held_out, source, config, teaching=teaching)
+    outcome = optimize_policy(folder, policy, train, held_out, source, config)
     outcome.engine.save(final_checkpoint(folder))
     if outcome.critic is not None:
         outcome.critic.save(folder.checkpoints / "critic")
@@ -102,49 +100,68 @@ def optimize_policy(
     config: RLConfig,
     *,
     phase: str = "train",
-    teaching: Teaching | None = None,
 ) -> Outcome:
     """The loop: sample, score, update; with evaluations, metrics and samples on the way."""
     algorithm = resolve(config.algorithm)
+    teaching = teaching_of(policy, config, algorithm)
     reward = Checked(source or Unrewarded(), config.max_error_fraction)
     engine, critic = _engine(policy, algorithm, config, teaching)
+    feed = Feed(train, config.prompts_per_step, config.seed, config.curriculum)
     optimizer = PolicyOptimizer(
-        engine, reward, algorithm, config.updates, critic=critic, teacher_prompt=teaching.prompt if teaching else None
+        engine,
+        Watched(reward, feed),
+        algorithm,
+        config.updates,
+        critic=critic,
+        teacher_prompt=teaching.prompt if teaching else None,
     )
-
-    def evaluate(step: int) -> PolicyEvaluation | None:
-        if not held_out:
-            return None
-        assert engine.sampler is not None
-        result = evaluate_policy(
-            engine.sampler, held_out, reward, config.sampling, samples=config.eval_samples, seed=EVALUATION_SEED
-        )
-        metrics = _measured(result.metrics, source)
-        if teaching is not None:
-            budget, temperature = config.policy.token_budget, config.sampling.temperature
-            kl = teaching.kl(policy, result.rollouts, temperature=temperature, token_budget=budget)
-            metrics["kl/teacher"] = kl
-        result = replace(result, metrics=metrics)
-        folder.log(step, metrics, phase="eval")
-        folder.samples(step, sample_rows(result.rollouts, result.scores, policy=f"step {step}"))
-        return result
-
-    first = last = evaluate(0)
-    feed = batches(train, config.prompts_per_step, config.seed)
+    evaluation = _Evaluation(folder, policy, engine.sampler or policy, held_out, reward, config, teaching)
+    first = last = evaluation.at(0)
     with Progress(algorithm.name, total=config.steps) as progress:
         for step in range(1, config.steps + 1):
             began = time.perf_counter()
-            result = optimizer.step(next(feed), seed=config.seed * 1_000_000 + step)
+            prompts = feed.take(config.prompts_per_step)
+            result = optimizer.step(prompts, seed=config.seed * 1_000_000 + step, more=feed.take)
             seconds = time.perf_counter() - began
             tokens = sum(sum(r.mask) for r in result.rollouts)
-            metrics = _measured(result.metrics, source)
+            metrics = _measured({**result.metrics, **feed.metrics()}, config)
             folder.log(step, {**metrics, "seconds": seconds, "tokens_per_second": tokens / seconds}, phase)
             folder.samples(step, sample_rows(result.rollouts, result.scores, policy="training", limit=2))
-            due = config.eval_every and step % config.eval_every == 0
-            if due or step == config.steps:
-                last = evaluate(step)
+            if step == config.steps or (config.eval_every and step % config.eval_every == 0):
+                last = evaluation.at(step)
             progress.step(_figures(metrics, last))
     return Outcome(engine, first, last, critic)
+
+
+@dataclass(frozen=True)
+class _Evaluation:
+    """What is sampled and measured on held-out prompts, with the same random numbers every time."""
+
+    folder: RunFolder
+    policy: LanguageModel
+    sampler: Sampler
+    prompts: Sequence[Prompt]
+    reward: Checked
+    config: RLConfig
+    teaching: Teaching | None
+
+    def at(self, step: int) -> PolicyEvaluation | None:
+        """Evaluate, log and keep samples; None without held-out prompts."""
+        if not self.prompts:
+            return None
+        sampling = self.config.sampling
+        found = evaluate_policy(
+            self.sampler, self.prompts, self.reward, sampling, samples=self.config.eval_samples, seed=EVALUATION_SEED
+        )
+        metrics = _measured(found.metrics, self.config)
+        if self.teaching is not None:
+            budget, temperature = self.config.policy.token_budget, sampling.temperature
+            metrics["kl/teacher"] = self.teaching.kl(
+                self.policy, found.rollouts, temperature=temperature, token_budget=budget
+            )
+        self.folder.log(step, metrics, phase="eval")
+        self.folder.samples(step, sample_rows(found.rollouts, found.scores, policy=f"step {step}"))
+        return replace(found, metrics=metrics)
 
 
 def _engine(
@@ -174,9 +191,9 @@ def _engine(
     return engine, make_critic(spec.kind, policy, lr=lr, optim=config.policy, total_steps=updates, seed=config.seed)
 
 
-def _measured(metrics: Mapping[str, float], source: RewardSource | None) -> dict[str, float]:
+def _measured(metrics: Mapping[str, float], config: RLConfig) -> dict[str, float]:
     """All metrics but those of rewards that nobody gave."""
-    return {k: v for k, v in metrics.items() if source is not None or not k.startswith(("reward/", "groups/"))}
+    return {k: v for k, v in metrics.items() if config.rewards or not k.startswith(("reward/", "groups/"))}
 
 
 def _figures(metrics: Mapping[str, float], last: PolicyEvaluation | None) -> dict[str, float]:

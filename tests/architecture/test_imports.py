@@ -48,7 +48,7 @@ LIGHT = {"__init__", "cli", "config", "errors", "parsing", "plugins", "types"}  
 HEAVY = {"datasets", "matplotlib", "pandas", "sklearn", "torch", "transformers", "trl"}
 
 # Where an algorithm may be named: its table, what offers it to people, and the defaults of a configuration.
-NAMING = ("prefrl/policy/algorithms.py", "prefrl/recipes/", "prefrl/cli.py", "prefrl/config.py")
+NAMING = ("prefrl/policy/algorithms.py", "prefrl/recipes/", "prefrl/cli.py", "prefrl/config/")
 
 
 @dataclass(frozen=True)

@@ -267,7 +267,6 @@ def steered():
     return [replace(r, logps=tuple(x + 0.1 for x in r.logps)) for r in rollouts], scores
 
 
-@pytest.mark.xfail(reason="each process steers by its own KL", strict=True)
 def test_two_processes_steer_one_coefficient():
     spec = {"name": "grpo", "kl": {"coef": 0.3, "target": 0.38}}
     metrics, _ = learn(spec, *steered())
@@ -276,11 +275,7 @@ def test_two_processes_steer_one_coefficient():
         assert own["state/kl_coef"] == pytest.approx(metrics["state/kl_coef"], rel=1e-5)
 
 
-not_yet = pytest.mark.xfail(reason="a process that accepts nothing leaves the others waiting", strict=True)
-on_processes = [pytest.param(s, id=n, marks=[not_yet] if n == "rejection" else []) for n, s in VARIANTS.items()]
-
-
-@pytest.mark.parametrize("spec", on_processes)
+@every_variant
 def test_two_processes(spec, plain):
     metrics, gradient = plain(spec)
     found = learn_on_two_processes(spec, in_halves(*batch()))
@@ -310,7 +305,7 @@ def test_a_reward_at_a_masked_out_token_is_one_at_the_sampled_token_before(spec)
 @every_variant
 def test_what_an_unscored_rollout_said(spec, plain):
     rollouts, scores = batch()
-    rollouts[2] = replace(rollouts[2], completion_ids=(9,) * 30, mask=(True,) * 30, logps=(-9.0,) * 30)
+    rollouts[2] = replace(rollouts[2], completion_ids=(9,) * 30, mask=(True,) * 30, logps=(-9.0,) * 30, turns=())
     of_rollouts = {"length/mean", "length/max", "entropy"}
     assert_same(learn(spec, rollouts, scores), plain(spec), but=of_rollouts)
 

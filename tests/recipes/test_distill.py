@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 from tiny import byte_tokenizer, llama
 
-from prefrl.cli import main
-from prefrl.config import DistillConfig, TeacherConfig
+from prefrl.cli import DEFAULTS, main
+from prefrl.config import RLConfig, TeacherConfig
 from prefrl.evaluate.run_folder import read
 from prefrl.model.load import load
-from prefrl.recipes.distill import privileged
+from prefrl.parsing import parse
+from prefrl.recipes.teaching import privileged
 from prefrl.types import Prompt
 
 TINY = Path(__file__).parents[2] / "configs" / "tiny"
@@ -111,7 +112,7 @@ def test_the_base_of_an_adapter_teaches_with_solutions(go):
 def test_the_base_teaches_a_trained_adapter(go, model, teacher):
     trained = go("distill.yaml", "one", "--policy.lora", "2", "--policy.lr", "1e-2", "--teacher.name", teacher)
     flags = ("--policy.name", str(trained.path / "checkpoints" / "final"), "--teacher.name")
-    runs = [go("distill.yaml", name or "other", *flags, name or model) for name in ("base", "")]
+    runs = [go("distill.yaml", folder, *flags, name) for folder, name in (("base", "base"), ("other", model))]
     below, other = (run.series("kl/teacher", "eval")[1] for run in runs)
     assert below[0] > 1e-4  # the adapter moved away from its base, and comes from that very model
     assert below == pytest.approx(other, rel=1e-4)
@@ -199,8 +200,10 @@ def test_the_template_stands_in_for_the_last_user_message_and_is_filled_once():
 
 
 def test_defaults_say_what_they_need():
-    config = DistillConfig()
+    config, _ = parse(RLConfig, [], prog="prefrl distill", defaults=DEFAULTS["distill"])
     assert config.algorithm == "opd" and config.teacher.name == ""
+    changed, _ = parse(RLConfig, ["--algorithm.distill.form", "sampled"], prog="p", defaults=DEFAULTS["distill"])
+    assert changed.algorithm == {"name": "opd", "distill": {"form": "sampled"}}
     assert "{solution}" in config.teacher.template
 
 

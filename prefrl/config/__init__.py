@@ -1,0 +1,46 @@
+"""Every knob there is. YAML keys == dataclass fields == dotted command-line flags, one to one.
+
+Nothing here imports more than the standard library, so that help and errors come at once.
+"""
+
+from prefrl.config.commands import (
+    DPOConfig,
+    EvalConfig,
+    QuickstartConfig,
+    RejectionConfig,
+    RewardConfig,
+    RLConfig,
+    ScoreConfig,
+    SFTConfig,
+)
+from prefrl.config.parts import (
+    EMBEDDED_MODEL,
+    CurriculumConfig,
+    DataConfig,
+    ModelConfig,
+    RewardModelConfig,
+    RunConfig,
+    SamplingConfig,
+    Schedule,
+    TeacherConfig,
+)
+
+__all__ = [
+    "EMBEDDED_MODEL",
+    "CurriculumConfig",
+    "DPOConfig",
+    "DataConfig",
+    "EvalConfig",
+    "ModelConfig",
+    "QuickstartConfig",
+    "RLConfig",
+    "RejectionConfig",
+    "RewardConfig",
+    "RewardModelConfig",
+    "RunConfig",
+    "SFTConfig",
+    "SamplingConfig",
+    "Schedule",
+    "ScoreConfig",
+    "TeacherConfig",
+]

@@ -1,0 +1,244 @@
+"""One dataclass a command."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from prefrl.config.parts import (
+    EMBEDDED_MODEL,
+    CurriculumConfig,
+    DataConfig,
+    ModelConfig,
+    RewardModelConfig,
+    RunConfig,
+    SamplingConfig,
+    TeacherConfig,
+    require,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SFTConfig(RunConfig):
+    """Supervised fine-tuning on completions.
+
+    Attributes:
+        policy: the model to train.
+        data: prompt + completion, messages, or text rows.
+        epochs: passes over the data.
+        batch_size: completions an update.
+        max_tokens: most tokens of prompt and completion together.
+    """
+
+    policy: ModelConfig = field(default_factory=ModelConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    epochs: int = 1
+    batch_size: int = 16
+    max_tokens: int = 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewardConfig(RunConfig):
+    """A Bradley-Terry reward model from pairs.
+
+    Attributes:
+        model: the reward model.
+        data: preference rows: prompt, chosen, rejected, and optionally label, margin, weight.
+        epochs: most passes over the data.
+        batch_size: pairs an update.
+        patience: stop after so many passes without a lower held-out NLL and keep the best; 0 never stops early.
+        center: weight of (chosen + rejected)^2, which keeps scores around 0.
+        label_smoothing: probability that a label is wrong.
+        max_tokens: most tokens of prompt and completion together.
+    """
+
+    model: RewardModelConfig = field(default_factory=RewardModelConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    epochs: int = 2
+    batch_size: int = 16
+    patience: int = 1
+    center: float = 0.0
+    label_smoothing: float = 0.0
+    max_tokens: int = 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class DPOConfig(RunConfig):
+    """Direct preference optimization on given pairs.
+
+    Attributes:
+        policy: the model to train; its start weights are the reference.
+        data: preference rows: prompt, chosen, rejected, and optionally label, weight.
+        algorithm: name, or name and parts to change; only rows with a pair loss.
+        epochs: passes over the data.
+        batch_size: pairs an update.
+        max_tokens: most tokens of prompt and completion together.
+    """
+
+    policy: ModelConfig = field(default_factory=ModelConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    algorithm: str | dict[str, Any] = "dpo"
+    epochs: int = 1
+    batch_size: int = 16
+    max_tokens: int = 1024
+
+
+@dataclass(frozen=True, kw_only=True)
+class RLConfig(RunConfig):
+    """Policy optimization against any reward source.
+
+    Attributes:
+        policy: the model to train; its start weights are the reference.
+        data: prompts; every other column reaches the reward functions by name.
+        rewards: reward sources, each with a kind, its options, and a weight.
+        algorithm: name, or name and parts to change (--algorithm.clip.high 0.28).
+        sampling: how completions are drawn; in an environment, each turn.
+        environment: what the policy talks to over several turns: a name, or package.module:name; empty for one answer.
+        max_turns: most turns of an episode in the environment.
+        curriculum: which training prompts come when.
+        teacher: what is learnt from beside rewards, by algorithms with a teacher.
+        steps: optimizer steps.
+        prompts_per_step: prompts sampled each step.
+        updates: updates made on each batch of rollouts.
+        eval_every: steps between evaluations on held-out prompts; 0 evaluates at start and end only.
+        eval_samples: completions per held-out prompt at an evaluation.
+        max_error_fraction: largest share of unscored rollouts in a step before the run stops.
+    """
+
+    policy: ModelConfig = field(default_factory=ModelConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    rewards: list[dict[str, Any]] = field(default_factory=list)
+    algorithm: str | dict[str, Any] = "grpo"
+    sampling: SamplingConfig = field(default_factory=SamplingConfig)
+    environment: str = ""
+    max_turns: int = 8
+    curriculum: CurriculumConfig = field(default_factory=CurriculumConfig)
+    teacher: TeacherConfig = field(default_factory=TeacherConfig)
+    steps: int = 50
+    prompts_per_step: int = 16
+    updates: int = 1
+    eval_every: int = 0
+    eval_samples: int = 1
+    max_error_fraction: float = 0.1
+
+    def __post_init__(self) -> None:
+        require(self.steps >= 1, f"steps is {self.steps}", "1 or more")
+        require(self.max_turns >= 1, f"max_turns is {self.max_turns}", "1 or more")
+        require(self.prompts_per_step >= 1, f"prompts_per_step is {self.prompts_per_step}", "1 or more")
+        require(self.sampling.temperature > 0, "sampling.temperature is 0", "a positive one: training needs variety")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RejectionConfig(RunConfig):
+    """Rejection-sampling self-training: sample, keep what the rewards accept, fine-tune on it, and again.
+
+    Attributes:
+        policy: the model to train.
+        data: prompts; every other column reaches the reward functions by name.
+        rewards: reward sources, each with a kind, its options, and a weight.
+        sampling: how completions are drawn.
+        rounds: rounds of sampling and training.
+        prompts_per_round: training prompts answered in a round; 0 takes all.
+        samples: completions a prompt in every round.
+        keep: above, all at or above the threshold; or best, the best of each prompt.
+        thresholds: reward asked for in each round; the last one holds for the rounds that follow.
+        max_per_prompt: most completions kept of a prompt, the best first; 0 keeps all.
+        restart: train every round from the start weights (ReST-EM) instead of on from the last (ReST).
+        epochs: passes over what was kept.
+        batch_size: completions an update.
+        eval_samples: completions per held-out prompt at the evaluation after each round.
+        max_error_fraction: largest share of unscored completions in a batch before the run stops.
+    """
+
+    policy: ModelConfig = field(default_factory=ModelConfig)
+    data: DataConfig = field(default_factory=DataConfig)
+    rewards: list[dict[str, Any]] = field(default_factory=list)
+    sampling: SamplingConfig = field(default_factory=SamplingConfig)
+    rounds: int = 3
+    prompts_per_round: int = 0
+    samples: int = 8
+    keep: Literal["above", "best"] = "above"
+    thresholds: tuple[float, ...] = (1.0,)
+    max_per_prompt: int = 4
+    restart: bool = True
+    epochs: int = 1
+    batch_size: int = 16
+    eval_samples: int = 1
+    max_error_fraction: float = 0.1
+
+    def __post_init__(self) -> None:
+        require(self.rounds >= 1 and self.epochs >= 1, "rounds or epochs is below 1", "1 or more")
+        require(self.samples >= 1 and self.batch_size >= 1, "samples or batch_size is below 1", "1 or more")
+        require(self.prompts_per_round >= 0, f"prompts_per_round is {self.prompts_per_round}", "0 (all) or more")
+        require(self.max_per_prompt >= 0, f"max_per_prompt is {self.max_per_prompt}", "0 (all) or more")
+        require(bool(self.thresholds), "thresholds is empty", "a reward a round, such as '[0.5, 1.0]'")
+        require(self.keep == "above" or self.samples > 1, "keep is best of 1 sample", "samples to be 2 or more")
+        require(self.sampling.temperature > 0, "sampling.temperature is 0", "a positive one: samples must differ")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ScoreConfig:
+    """Score completions of a file with any reward source.
+
+    Attributes:
+        data: rows with prompt and completion, or preference rows (both sides are scored).
+        rewards: reward sources, as for rl.
+        output: file to write, .jsonl; empty prints a summary only.
+    """
+
+    data: str = ""
+    rewards: list[dict[str, Any]] = field(default_factory=list)
+    output: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class EvalConfig(RunConfig):
+    """Evaluate a reward model on pairs, or a policy on prompts.
+
+    Attributes:
+        what: reward or policy.
+        model: the reward model or policy: a folder or hub id.
+        against: a second policy to compare with on the same prompts; only for policy.
+        data: pairs (reward) or prompts (policy).
+        baseline: pairs to fit the text baselines on; only for reward. Empty shows the length baselines alone.
+        rewards: reward sources that judge the policy's completions.
+        sampling: how completions are drawn.
+        samples: completions a prompt.
+    """
+
+    what: Literal["reward", "policy"] = "reward"
+    model: str = ""
+    against: str = ""
+    data: DataConfig = field(default_factory=DataConfig)
+    baseline: str = ""
+    rewards: list[dict[str, Any]] = field(default_factory=list)
+    sampling: SamplingConfig = field(default_factory=SamplingConfig)
+    samples: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuickstartConfig(RunConfig):
+    """The whole story in small: pairs, reward model, two optimized policies, evaluation, report.
+
+    Attributes:
+        model: the language model to align.
+        pairs: your own pairs (a file or hub id) in place of simulated ones.
+        prompts: training prompts that are answered to make pairs.
+        answers: answers a prompt; every two of them make a pair, ties left out.
+        max_new_tokens: most tokens of an answer.
+        temperature: of all sampling, in training and in evaluation.
+        top_layers: layers of the model that are trained; 0 trains all, more slowly.
+        steps: policy-optimization steps.
+        eval_prompts: held-out prompts that the policies are compared on.
+    """
+
+    output: str = "runs/quickstart"
+    model: str = EMBEDDED_MODEL
+    pairs: str = ""
+    prompts: int = 240
+    answers: int = 4
+    max_new_tokens: int = 32
+    temperature: float = 0.8
+    top_layers: int = 10
+    steps: int = 18
+    eval_prompts: int = 80

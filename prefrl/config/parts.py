@@ -1,0 +1,180 @@
+"""What several commands share: models, sampling, data, curricula, teachers, run folders."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+from prefrl.errors import ConfigError
+
+EMBEDDED_MODEL = "smollm2-135m"
+Schedule = Literal["constant", "linear", "cosine"]
+
+
+def require(holds: bool, got: str, expected: str) -> None:
+    """Refuse a value: what was got, and what was expected."""
+    if not holds:
+        raise ConfigError(f"{got}; expected {expected}.")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ModelConfig:
+    """A model, which of its weights are trained, and how.
+
+    Attributes:
+        name: a hub id, a local folder, or smollm2-135m (embedded, needs no network).
+        lora: rank of a LoRA adapter on all linear layers; 0 trains the weights themselves.
+        top_layers: train only this many of the last layers; 0 trains all.
+        dtype: auto, float32 or bfloat16; auto looks at the hardware.
+        device: auto, cpu, cuda or mps.
+        lr: peak learning rate of AdamW.
+        schedule: constant, linear or cosine decay to 0 over the run.
+        warmup: updates over which the learning rate rises from 0.
+        weight_decay: decoupled weight decay.
+        max_grad_norm: gradients are scaled down to this norm; 0 leaves them.
+        token_budget: most token positions computed at a time; lower it when memory runs out.
+    """
+
+    name: str = EMBEDDED_MODEL
+    lora: int = 0
+    top_layers: int = 0
+    dtype: str = "auto"
+    device: str = "auto"
+    lr: float = 1e-5
+    schedule: Schedule = "constant"
+    warmup: int = 0
+    weight_decay: float = 0.0
+    max_grad_norm: float = 1.0
+    token_budget: int = 2048
+
+    def __post_init__(self) -> None:
+        require(self.lr > 0, f"lr is {self.lr}", "a positive number such as 1e-5")
+        require(self.lora >= 0 and self.top_layers >= 0, "lora or top_layers is negative", "0 or more")
+        require(not (self.lora and self.top_layers), "lora and top_layers are both set", "one of them to be 0")
+        require(self.token_budget > 0, f"token_budget is {self.token_budget}", "1 or more")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RewardModelConfig(ModelConfig):
+    """A reward model: as ModelConfig, and how much of the base it keeps.
+
+    Attributes:
+        layers: keep only the first layers of the base, for a smaller and faster model; 0 keeps all.
+    """
+
+    layers: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class SamplingConfig:
+    """How completions are drawn.
+
+    Attributes:
+        max_new_tokens: most tokens of a completion.
+        temperature: 0 takes the most probable token; its recorded log-probs are those at temperature 1.
+        stop: texts that end a completion.
+    """
+
+    max_new_tokens: int = 32
+    temperature: float = 1.0
+    stop: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        require(self.max_new_tokens >= 1, f"max_new_tokens is {self.max_new_tokens}", "1 or more")
+        require(self.temperature >= 0, f"temperature is {self.temperature}", "0 or more")
+
+
+@dataclass(frozen=True, kw_only=True)
+class DataConfig:
+    """Where examples come from.
+
+    Attributes:
+        train: a .jsonl, .json, .parquet or .csv file, a hub id, or a built-in task such as task:products.
+        eval: as train, never trained on; empty holds out eval_fraction of train, split by prompt.
+        eval_fraction: share of train held out when eval is empty.
+        limit: use only the first so many rows; 0 uses all.
+        max_prompt_tokens: longer prompts are refused, or left out and counted within max_dropped_fraction.
+        max_dropped_fraction: largest share of rows that may be left out (each is counted) before the run refuses.
+    """
+
+    train: str = ""
+    eval: str = ""
+    eval_fraction: float = 0.2
+    limit: int = 0
+    max_prompt_tokens: int = 1024
+    max_dropped_fraction: float = 0.05
+
+    def __post_init__(self) -> None:
+        require(0.0 <= self.eval_fraction < 1.0, f"eval_fraction is {self.eval_fraction}", "a number in [0, 1)")
+        require(
+            0.0 <= self.max_dropped_fraction <= 1.0, f"max_dropped_fraction is {self.max_dropped_fraction}", "a share"
+        )
+
+
+@dataclass(frozen=True, kw_only=True)
+class CurriculumConfig:
+    """Which training prompts come next.
+
+    Attributes:
+        kind: uniform, retire (solved prompts make room) or staged (easy ones first, harder ones are added).
+        success: reward from which a completion counts as a success.
+        window: last visits of a prompt over which its success rate is measured.
+        retire_at: success rate from which a prompt is retired.
+        revisit: share of prompts drawn from the retired, which come back when they fail.
+        stages: equal parts in which prompts are added, easiest first; each stage lasts a pass at least.
+        advance_at: mean success rate on the prompts of all stages so far that adds the next.
+        difficulty: column with a number, low is easy; empty measures success rates in a first pass over all.
+    """
+
+    kind: Literal["uniform", "retire", "staged"] = "uniform"
+    success: float = 1.0
+    window: int = 2
+    retire_at: float = 1.0
+    revisit: float = 0.05
+    stages: int = 4
+    advance_at: float = 0.7
+    difficulty: str = ""
+
+    def __post_init__(self) -> None:
+        require(self.window >= 1 and self.stages >= 1, "window or stages is below 1", "1 or more")
+        require(0.0 < self.retire_at <= 1.0, f"retire_at is {self.retire_at}", "a success rate in (0, 1]")
+        require(0.0 <= self.advance_at <= 1.0, f"advance_at is {self.advance_at}", "a success rate in [0, 1]")
+        require(0.0 <= self.revisit < 1.0, f"revisit is {self.revisit}", "a share in [0, 1), such as 0.05")
+
+
+@dataclass(frozen=True, kw_only=True)
+class TeacherConfig:
+    """Who a policy is distilled from.
+
+    Attributes:
+        name: a model or folder; base for the base below the policy's adapter; empty for the policy as it starts.
+        solution: column with a verified solution, which a privileged teacher is shown.
+        template: the user message (or plain prompt) that it sees, with {prompt} and {solution}.
+    """
+
+    name: str = ""
+    solution: str = ""
+    template: str = (
+        "{prompt}\n\nHere is a verified solution:\n{solution}\n\nHaving understood it, answer in your own words."
+    )
+
+    def __post_init__(self) -> None:
+        both = "{prompt}" in self.template and "{solution}" in self.template
+        require(both, f"teacher.template is {self.template!r}", "a text with {prompt} and {solution} in it")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunConfig:
+    """What every command that writes a run folder shares.
+
+    Attributes:
+        output: the run folder; it must not hold another run.
+        overwrite: delete what stands in the run folder first.
+        seed: of sampling, initialisation and order; the same seed gives the same numbers.
+        threads: CPU threads; 0 takes all cores.
+    """
+
+    output: str = ""
+    overwrite: bool = False
+    seed: int = 0
+    threads: int = 0
