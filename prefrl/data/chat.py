@@ -167,7 +167,7 @@ def _after_placeholder(tokenizer: Any, prompt: Prompt, messages: list[Message], 
     if not found:
         raise DataError(
             f"The chat template does not show the assistant's answer to prompt {prompt.id!r}, so what it writes "
-            "between two turns cannot be told. Set tokenizer.chat_template to another one, or give the prompts as plain text."
+            "between two turns cannot be told. Set another tokenizer.chat_template, or give the prompts as plain text."
         )
     return after
 

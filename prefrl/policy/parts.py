@@ -199,6 +199,11 @@ def _problems(algorithm: Algorithm) -> Iterator[str]:
 
 def _credit_problems(algorithm: Algorithm) -> Iterator[str]:
     credit = algorithm.credit
+    if not credit.compares_rollouts and credit.scale in ("group_std", "batch_std"):
+        yield (
+            f"credit.scale {credit.scale!r} divides by a spread of rollouts' rewards, but baseline "
+            f"{credit.baseline!r} compares no rollouts. Set credit.scale to 'whiten' or 'none'."
+        )
     if "groups" in algorithm.needs and algorithm.group_size < 2:
         yield (
             f"group_size is {algorithm.group_size}, but it compares the completions of a prompt with each "
@@ -206,11 +211,6 @@ def _credit_problems(algorithm: Algorithm) -> Iterator[str]:
         )
     if algorithm.group_size < 1:
         yield f"group_size is {algorithm.group_size}. Use 1 or more."
-    if not credit.compares_rollouts and credit.scale in ("group_std", "batch_std"):
-        yield (
-            f"credit.scale {credit.scale!r} divides by a spread of rollouts' rewards, but baseline "
-            f"{credit.baseline!r} compares no rollouts. Set credit.scale to 'whiten' or 'none'."
-        )
     if not (0.0 < credit.gamma <= 1.0 and 0.0 <= credit.lam <= 1.0):
         yield f"credit.gamma is {credit.gamma} and credit.lam {credit.lam}. Use gamma in (0, 1] and lam in [0, 1]."
     critic = algorithm.critic

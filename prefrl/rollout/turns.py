@@ -94,9 +94,7 @@ class MultiTurn:
         shape = (self.max_turns, params.max_new_tokens)
         count = self.max_turns * params.max_new_tokens
         episodes = [
-            self._begin(
-                prompt, f"{prompt.id}#{occurrence}", row_uniforms(seed, prompt, occurrence, k, count)
-            )
+            self._begin(prompt, f"{prompt.id}#{occurrence}", row_uniforms(seed, prompt, occurrence, k, count))
             for prompt, occurrence in zip(prompts, occurrences(prompts), strict=True)
             for k in range(n)
         ]

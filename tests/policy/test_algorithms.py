@@ -155,9 +155,12 @@ def test_an_algorithm_is_itself():
         ({"name": "grpo", "clipp": {}}, r"algorithm 'grpo' has no part 'clipp'; valid: .*Did you mean 'clip'\?"),
         ({"name": "grpo", "paper": "mine"}, "has no part 'paper'"),
         ({"name": "grpo", "clip": {"hihg": 1}}, r"'grpo': clip has no part 'hihg'; valid: kind, .*Did you mean 'high'"),
-        ({"name": "grpo", "clip": {"kind": "pppo"}}, r"clip: kind is 'pppo'; valid: none, ppo, weight.*mean 'ppo'"),
+        ({"name": "grpo", "clip": {"kind": "pppo"}}, r"clip: kind is 'pppo'; valid: none, min, weight"),
         ({"name": "grpo", "ratio": "word"}, "ratio is 'word'; valid: none, token, cumulative"),
         ({"name": "grpo", "ratio": 1}, "ratio is 1; valid"),
+        ({"name": "grpo", "kl": {"coef": float("nan")}}, r"kl: coef is nan; expected a number\."),
+        ({"name": "grpo", "entropy": float("inf")}, r"entropy is inf; expected a number\."),
+        ({"name": "grpo", "group_size": float("inf")}, r"group_size is inf; expected an integer\."),
         ({"name": "grpo", "kl": {"coef": "much"}}, r"kl: coef is 'much'; expected a number\."),
         ({"name": "grpo", "kl": {"coef": True}}, r"kl: coef is True; expected a number\."),
         ({"name": "grpo", "group_size": 2.5}, r"group_size is 2.5; expected an integer\."),
@@ -174,6 +177,11 @@ def test_what_cannot_be_read_is_refused(spec, message):
 # Combinations that cannot work. ----------------------------------------------------------------------------------
 
 REFUSED = {
+    "group std of one": ({"name": "reinforce", "credit": {"scale": "group_std"}}, "group_size is 1, but it compares"),
+    "negative dual": ({"name": "ctpo", "clip": {"dual": -1}}, "would lose every negative advantage"),
+    "entropy of a selection": ({"name": "rejection", "entropy": 0.01}, "by cross-entropy alone"),
+    "echo of a selection": ({"name": "rejection", "echo": 0.1}, "by cross-entropy alone"),
+    "truncated selection": ({"name": "rejection", "truncate": 2}, "by cross-entropy alone"),
     "group of one": ({"name": "grpo", "group_size": 1}, "group_size is 1, but it compares"),
     "pair of one": ({"name": "dpo", "group_size": 1}, "group_size is 1, but it compares"),
     "best of one": ({"name": "rejection", "select": {"keep": "best"}, "group_size": 1}, "group_size is 1, but"),

@@ -303,7 +303,7 @@ def test_running_means_are_those_of_all_processes():
 
 
 def test_the_kl_coefficient_follows_the_measured_kl():
-    algorithm = parts("rloo", kl={"coef": 0.1, "target": 6.0})
+    algorithm = parts("grpo", kl={"coef": 0.1, "target": 6.0})
     state = CreditState(kl_coef=0.1)
     # Errors 1 -> .2 (limited), .1, -1 -> -.2 (limited), 0; the gain is .1.
     for kl, wanted in ((12.0, 0.102), (6.6, 0.10302), (0.0, 0.1009596), (6.0, 0.1009596)):
@@ -312,4 +312,19 @@ def test_the_kl_coefficient_follows_the_measured_kl():
 
 
 def test_without_a_target_the_coefficient_stays():
-    assert CreditState(kl_coef=0.05).after(parts("rloo"), [scored(1.0)], 99.0, alone).kl_coef == 0.05
+    assert CreditState(kl_coef=0.05).after(parts("grpo"), [scored(1.0)], 99.0, alone).kl_coef == 0.05
+
+
+def test_the_running_mean_is_of_what_it_is_subtracted_from():
+    """With the KL in the reward, both are rewards after the KL."""
+    algorithm = parts("rloo", credit={"baseline": "ema"})
+    items = [scored(0.0, (1,), ref=(-21.0,)), scored(0.0, (1,), ref=(-21.0,))]
+    state = CreditState(kl_coef=0.05).after(algorithm, items, 20.0, alone)
+    assert credit(items, algorithm, state, alone).advantages[0].item() == pytest.approx(0.0)
+
+
+def test_a_soft_penalty_leaves_an_open_episode_open():
+    cut = rollout((1,) * 4, stop=StopReason.LENGTH)
+    (item,) = countable([cut], [Score(steps=((0, 1.0),))], OverlongSpec(rule="soft"), 4)
+    assert item.awaits
+    assert item.score.steps == ((0, 1.0), (3, pytest.approx(-1.0)))

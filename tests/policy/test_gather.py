@@ -68,6 +68,7 @@ def test_what_replacing_costs():
     _, found = gathered(["mixed", "fail", "pass"], "fail", "mixed", "fifths")
     # Six groups of two rollouts of two tokens seen, three kept.
     assert found.metrics == {
+        "errors": 0.0,
         "resample/rounds": 2.0,
         "resample/discarded": 0.5,
         "resample/wasted_tokens": 12.0,
@@ -98,6 +99,7 @@ def test_a_full_batch_asks_for_nothing():
     drawing, found = gathered(["mixed", "fifths"], "mixed")
     assert drawing.asked == []
     assert found.metrics == {
+        "errors": 0.0,
         "resample/rounds": 0.0,
         "resample/discarded": 0.0,
         "resample/wasted_tokens": 0.0,

@@ -7,6 +7,7 @@ import torch
 from fakes import batch_of
 
 from prefrl.policy.losses import (
+    clip_metrics,
     dual_clipped,
     kl_estimate,
     kl_loss,
@@ -206,10 +207,16 @@ def test_a_second_bound_for_negative_advantages(ratio, advantage, loss, gradient
 
 def test_ratio_metrics_by_hand():
     rl = numbers(1.0, -1.0, -1.0, 0.0)
-    sums = ratio_metrics(numbers(1.5, 0.5, 4.0, 2.0).log(), rl, interval(rl), numbers(3.0, 3.0, 3.0, 3.0))
+    log_ratios = numbers(1.5, 0.5, 4.0, 2.0).log()
+    dual = numbers(3.0, 3.0, 3.0, 3.0)
+    sums = ratio_metrics(log_ratios) | clip_metrics(log_ratios, rl, "min", interval(rl), dual)
     got = {name: (float(value), float(count)) for name, (value, count) in sums.items()}
     # High and a positive advantage, low and a negative one, past the second bound; the last has no advantage.
     assert got["clip/high"] == got["clip/low"] == got["clip/dual"] == (1.0, 4.0)
+    # A weight is bounded whatever the advantage; without a clip there is nothing to count.
+    bounded = clip_metrics(log_ratios, rl, "weight", interval(rl), None)
+    assert [float(bounded[name][0]) for name in ("clip/high", "clip/low")] == [3.0, 1.0]
+    assert clip_metrics(log_ratios, rl, "none", interval(rl), None) == {}
     assert got["ratio/max"][0] == pytest.approx(4.0)
     assert got["ratio/min"][0] == pytest.approx(0.5)
     assert got["ratio/mean"] == (pytest.approx(8.0), 4.0)
@@ -359,3 +366,9 @@ def test_gradcheck_of_the_value_loss(clip):
     old, returns = numbers(0.5, 0.5, 0.5), numbers(1.0, 1.0, 1.0)
     values = numbers(0.6, 0.95, 0.1).requires_grad_()
     assert torch.autograd.gradcheck(lambda v: value_loss(v, returns, old, clip), (values,))
+
+
+def test_a_wild_row_leaves_no_rounding_in_the_next_one():
+    logps = torch.tensor([-3000.0, 0.0, 0.0123, 0.0123])
+    ratios = log_ratio(logps, torch.zeros(4), torch.tensor([0, 0, 1, 1]), 2, "cumulative")
+    assert float(ratios[3]) == pytest.approx(0.0246, abs=1e-7)

@@ -5,7 +5,7 @@ import math
 
 import pytest
 import torch
-from fakes import scored
+from fakes import alone, scored
 from tiny import rollout
 
 from prefrl.policy.metrics import (
@@ -87,12 +87,17 @@ def test_staleness():
     assert staleness([], 5) == {"staleness/mean": 0.0, "staleness/max": 0.0}
 
 
+def test_a_reward_that_is_1_up_to_float_noise_passes():
+    totals = torch.tensor([sum([0.1] * 10)] * 2, dtype=torch.float64)
+    assert group_metrics(totals, torch.zeros(2, dtype=torch.long))["groups/all_pass"] == 1.0
+
+
 def test_kl_is_in_nats_an_answer_and_blind_to_observations():
     items = [
         scored(0.0, (1, 2, 3), mask=(True, False, True), logps=(-1.0, 50.0, -1.0), ref=(-2.0, math.nan, -3.0)),
         scored(0.0, ref=(-1.0,)),
     ]
-    assert sequence_kl(items) == pytest.approx(1.5)
+    assert sequence_kl(items, alone) == pytest.approx(1.5)
 
 
 def test_explained_variance():

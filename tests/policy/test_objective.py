@@ -345,3 +345,11 @@ def test_gradcheck_of_all_streams(algorithm):
         return stream_objective(batch_of(rows, x, {"entropy": entropy, "teacher_kl": teacher}), algorithm)[0]
 
     assert torch.autograd.gradcheck(loss, (now, entropy, teacher))
+
+
+def test_with_truncated_weights_drift_is_still_that_from_the_sampler():
+    items = [scored(value, (1,), learner=(-1.5,)) for value in (1.0, 0.0)]
+    algorithm = parts("dr_grpo", truncate=2.0)
+    rows = weighted_rows(items, algorithm, 4, alone)
+    _, sums = stream_objective(batch_of(rows, torch.tensor([-1.5, -1.5])), algorithm)
+    assert read(sums)["kl/sampler_k1"] == pytest.approx(0.5)

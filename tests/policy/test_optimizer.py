@@ -369,3 +369,29 @@ def test_given_completions_are_learnt_by_the_mean_over_all_tokens():
     assert metrics["loss"] == metrics["nll"] == pytest.approx(math.log(2))
     with pytest.raises(DataError, match="No completion tokens"):
         learn_completions(policy, [given(())])
+
+
+def test_errors_of_groups_that_were_replaced_are_counted():
+    policy = TablePolicy()
+    failing = TableReward(
+        lambda r: Score.failed("x") if r.group.startswith("q") else Score(value=float(r.completion_ids[0]))
+    )
+    prompts = [Prompt(id="p", text="?"), Prompt(id="q", text="?")]
+    one = PolicyOptimizer(policy, failing, parts("dr_grpo", resample=1))
+    assert one.step(prompts, seed=0, more=lambda n: []).metrics["errors"] == 0.5
+
+
+def test_without_a_pair_that_differs_there_is_no_update():
+    policy = TablePolicy()
+    alike = TableReward(lambda r: Score(value=0.0))
+    PolicyOptimizer(policy, alike, parts("dpo")).step([Prompt(id="p", text="?")], seed=0)
+    assert policy.version == 0
+
+
+def test_a_rule_for_overlong_rollouts_hides_no_nan():
+    one = PolicyOptimizer(
+        TablePolicy(), TableReward(lambda r: Score(value=0.0)), parts("dr_grpo", overlong={"rule": "zero"})
+    )
+    cut = rollout((0,), stop=StopReason.LENGTH)
+    with pytest.raises(RewardError, match="is nan; expected a finite number"):
+        one.learn([cut, rollout((1,))], [Score(value=math.nan), Score(value=1.0)])

@@ -234,3 +234,14 @@ def test_values_are_read_before_decisions_and_after_what_was_cut_off():
     assert awaiting.completion_ids[:3] == (1, 2, 3)
     for row in (judged, ended):
         assert (row.completion_ids, row.mask) == ((1, 2, 3), SPARSE)
+
+
+def test_float_noise_makes_no_pair():
+    assert paired_rows([scored(0.3, (1,)), scored(0.1 + 0.2, (2,))], 0.0, alone) == []
+
+
+def test_float_noise_does_not_cost_a_sample_its_acceptance():
+    algorithm = parts("rejection")
+    item = scored(None, (1, 2), steps=tuple((0, 0.1) for _ in range(10)))
+    assert item.score.total < 1.0
+    assert len(selected_rows([item], algorithm, algorithm.select, 4, alone)) == 1

@@ -306,7 +306,7 @@ def test_a_reward_at_a_masked_out_token_is_one_at_the_sampled_token_before(spec)
 def test_what_an_unscored_rollout_said(spec, plain):
     rollouts, scores = batch()
     rollouts[2] = replace(rollouts[2], completion_ids=(9,) * 30, mask=(True,) * 30, logps=(-9.0,) * 30, turns=())
-    of_rollouts = {"length/mean", "length/max", "entropy"}
+    of_rollouts = {"length/mean", "length/max", "turns/mean", "entropy"}
     assert_same(learn(spec, rollouts, scores), plain(spec), but=of_rollouts)
 
 

@@ -114,7 +114,7 @@ def test_the_base_teaches_a_trained_adapter(go, model, teacher):
     flags = ("--policy.name", str(trained.path / "checkpoints" / "final"), "--teacher.name")
     runs = [go("distill.yaml", folder, *flags, name) for folder, name in (("base", "base"), ("other", model))]
     below, other = (run.series("kl/teacher", "eval")[1] for run in runs)
-    assert below[0] > 1e-4  # the adapter moved away from its base, and comes from that very model
+    assert below[0] > 1e-5  # the adapter moved away from its base, and comes from that very model
     assert below == pytest.approx(other, rel=1e-4)
 
 

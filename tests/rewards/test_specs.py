@@ -133,7 +133,7 @@ def test_a_function_of_a_file(tmp_path, monkeypatch, rollout):
     [
         (
             "numerc",
-            r"unknown reward kind 'numerc'; kinds: exact, numeric, .*length_band, bradley_terry, function;",
+            r"unknown reward kind 'numerc'; kinds: exact, numeric, .*length_band, .*bradley_terry, function;",
         ),
         ("numerc", r"Did you mean 'numeric'\?$"),
         (
