@@ -137,6 +137,22 @@ def gradient(objective: Tensor, table: Tensor) -> Tensor:
     return found
 
 
+def kl_of_sequences(world: World, table: Tensor, other: Tensor) -> Tensor:
+    """KL(pi || other) of whole episodes."""
+    return expected(world, table, world.likelihoods(table) - world.likelihoods(other))
+
+
+def kl_of_actions(table: Tensor, other: Tensor) -> Tensor:
+    """KL(pi || other) (histories,) of the next action."""
+    logps, others = table.log_softmax(-1), other.log_softmax(-1)
+    return (logps.exp() * (logps - others)).sum(-1)
+
+
+def at_visits(world: World, table: Tensor, values: Tensor) -> Tensor:
+    """Sum of values (histories,) by how often each is acted at under a table; how often is held."""
+    return (world.visits(table) * values).sum()
+
+
 class TabularPolicy:
     """Answers the optimizer's calls from tables and keeps what it is asked to learn.
 

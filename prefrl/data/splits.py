@@ -26,6 +26,12 @@ def prompt_key(item: Any) -> str:
     return content_hash(prompt_of(item).content)
 
 
+def episode_key(item: Any) -> str:
+    """Hash of a prompt with its columns, ids left out: in an environment the same words may open different episodes."""
+    prompt = prompt_of(item)
+    return content_hash([{"content": prompt.content, "columns": dict(prompt.columns)}])
+
+
 def split_by_prompt(
     items: Sequence[T], fraction: float, seed: int, *, key: Callable[[T], str] = prompt_key
 ) -> tuple[list[T], list[T]]:

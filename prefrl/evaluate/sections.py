@@ -70,6 +70,11 @@ MAIN_CHARTS = (
         metrics={"kl/ref": "KL to the reference"},
         caption="KL divergence in nats per answer: what the reward was bought with.",
     ),
+    Chart(
+        title="Distance from the teacher",
+        metrics={"kl/teacher": "KL to the teacher"},
+        caption="KL divergence in nats per token, over the whole vocabulary.",
+    ),
     Chart(title="Answer length", metrics={"length/mean": "mean tokens"}, caption="Tokens per answer."),
     Chart(
         title="Why answers ended",
@@ -96,10 +101,28 @@ MAIN_CHARTS = (
 OPTIMIZER_CHARTS = (
     Chart(
         title="Clipped tokens",
-        metrics={"clip/low": "below", "clip/high": "above"},
+        metrics={"clip/low": "below", "clip/high": "above", "clip/dual": "second bound"},
         caption="Share of tokens whose probability ratio met a clipping bound.",
         percent=True,
     ),
+    Chart(
+        title="Importance ratios",
+        metrics={"ratio/ess": "effective sample size"},
+        caption="As a share of the tokens; under 10 % an update rests on a few completions.",
+        percent=True,
+    ),
+    Chart(
+        title="Critic",
+        metrics={"critic/explained_variance": "explained variance"},
+        caption="1 is perfect, 0 no better than a constant, below 0 worse. On solved tasks it means little.",
+    ),
+    Chart(
+        title="Groups replaced",
+        metrics={"resample/discarded": "thrown away", "resample/filled": "batch filled"},
+        caption="Shares of groups; those without a difference in reward are replaced by fresh prompts.",
+        percent=True,
+    ),
+    Chart(title="Prompts in play", metrics={"feed/active": "in play", "feed/retired": "retired"}, smooth=0.0),
     Chart(title="Gradient norm", metrics={"grad_norm": "gradient norm"}, caption="Before scaling down."),
     Chart(title="Entropy", metrics={"entropy": "entropy"}, caption="Nats per token; near 0 nothing is explored."),
     Chart(title="Speed", metrics={"tokens_per_second": "tokens per second"}),

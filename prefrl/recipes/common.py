@@ -113,13 +113,19 @@ def train_and_held_out(
     return train, held_out
 
 
-def load_prompts(data: DataConfig, model: LanguageModel, seed: int) -> tuple[list[Prompt], list[Prompt]]:
-    """Training and held-out prompts; longer ones than `data.max_prompt_tokens` are counted, never cut."""
+def load_prompts(
+    data: DataConfig, model: LanguageModel, seed: int, *, key: Callable[[Prompt], str] = prompt_key
+) -> tuple[list[Prompt], list[Prompt]]:
+    """Training and held-out prompts; longer ones than `data.max_prompt_tokens` are counted, never cut.
+
+    Args:
+        key: what the two must not share.
+    """
 
     def convert(table: Table) -> Read[Prompt]:
         return to_prompts(table, max_bad_fraction=data.max_dropped_fraction)
 
-    train, held_out = train_and_held_out(data, convert, seed, "prompts")
+    train, held_out = train_and_held_out(data, convert, seed, "prompts", key=key)
     return fitting_prompts(train, model, data), fitting_prompts(held_out, model, data)
 
 

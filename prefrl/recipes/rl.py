@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from prefrl.config import RLConfig
+from prefrl.data.splits import episode_key, prompt_key
 from prefrl.evaluate.progress import Progress
 from prefrl.evaluate.run_folder import RunFolder
 from prefrl.model.critic import Critic, make_critic
@@ -67,7 +68,8 @@ def run(config: RLConfig) -> RunFolder:
     with start(config, "distill" if algorithm.distill.coef else "rl") as folder:
         print(f"Loading {config.policy.name} ...", flush=True)
         policy = load_policy(config.policy, config.seed)
-        train, held_out = load_prompts(config.data, policy, config.seed)
+        key = episode_key if config.environment else prompt_key
+        train, held_out = load_prompts(config.data, policy, config.seed, key=key)
         if algorithm.distill.coef and algorithm.distill.privileged:
             train, held_out = (with_solutions(prompts, policy, config) for prompts in (train, held_out))
         print(f"{len(train)} training prompts, {len(held_out)} held out; algorithm {algorithm.name}")

@@ -100,6 +100,8 @@ class MultiTurn:
         ]
         for turn in range(self.max_turns):
             live = [e for e in episodes if e.stop is None]
+            if not live:
+                break
             requests = [Request((*e.prompt_ids, *e.ids), e.uniforms.view(shape)[turn]) for e in live]
             for episode, drawn in zip(live, self.policy.draw(requests, params), strict=True):
                 self._play(episode, drawn, params.max_new_tokens)

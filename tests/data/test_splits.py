@@ -4,7 +4,7 @@ import random
 
 import pytest
 
-from prefrl.data.splits import check_disjoint, prompt_key, split_by_prompt
+from prefrl.data.splits import check_disjoint, episode_key, prompt_key, split_by_prompt
 from prefrl.errors import ConfigError, DataError
 from prefrl.types import Completion, Pair, Prompt
 
@@ -79,3 +79,10 @@ def test_check_disjoint_names_the_first_shared_rows() -> None:
     check_disjoint(PROMPTS[:5], PROMPTS[5:9])
     with pytest.raises(DataError, match=r"2 of 3 .*\(held-out row 2 is training row 4\)"):
         check_disjoint(PROMPTS[:5] + PROMPTS[:5], [PROMPTS[8], PROMPTS[3], PROMPTS[1]])
+
+
+def test_episodes_differ_by_what_the_environment_is_told():
+    one, other = (Prompt(id=str(n), text="Guess.", columns={"target": n}) for n in (1, 2))
+    assert episode_key(one) != episode_key(other)
+    assert prompt_key(one) == prompt_key(other)
+    assert episode_key(one) == episode_key(Prompt(id="again", text="Guess.", columns={"target": 1}))

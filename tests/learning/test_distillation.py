@@ -87,15 +87,15 @@ def supervised(model, draw, steps):
     return model
 
 
-def copier(digits, seed, steps):
-    """A teacher that learnt to copy from right answers; the fewer steps, the more often it errs."""
+def copier(digits, seed, steps, *, hidden=64, offset=100):
+    """A model that learnt to copy from right answers; the fewer steps, the more often it errs."""
     rng = random.Random(seed)
 
     def draw():
         questions = [f"{rng.randrange(10**digits):0{digits}d}" for _ in range(32)]
         return [(f"{q}=", q) for q in questions]
 
-    return supervised(new(100 + seed, hidden=64), draw, steps)
+    return supervised(new(offset + seed, hidden), draw, steps)
 
 
 def optimize(policy, task, spec, source, seed, steps, *, teacher=None, shown=None, prompts=None):
@@ -135,6 +135,18 @@ def test_a_student_reaches_its_teacher_and_beats_learning_from_fixed_answers(see
     assert best > 0.9 and own >= best - 0.03
     assert own > imitated + 0.05
     assert near < 0.5 * far and near < 0.02
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_sampled_form_reaches_the_teacher_from_a_start_that_is_not_random(seed):
+    copying = task(4, seed)
+    teacher, student = copier(4, seed, steps=200), copier(4, seed, steps=90, hidden=32, offset=0)
+    before, best = copying.success(student), copying.success(teacher)
+    spec = {"name": "opd", "distill": {"form": "sampled"}}
+    optimize(student, copying, spec, Unpaid(), seed, 120, teacher=Teacher.other(teacher, student))
+    after = copying.success(student)
+    print(f"success: before {before:.3f}, after {after:.3f}, teacher {best:.3f}")
+    assert before < 0.15 and after >= best - 0.05
 
 
 @pytest.mark.parametrize("seed", SEEDS)

@@ -16,11 +16,13 @@ from exact import (
     WORLDS,
     TabularCritic,
     World,
+    at_visits,
     cosine,
     exact_values,
     expected,
     expected_ascent,
     gradient,
+    kl_of_actions,
     same,
     scores,
     totals,
@@ -178,8 +180,7 @@ def test_kl_in_the_loss(estimator):
     some = [replace(score, value=0.0) for score in scores(ENDING)]
     spec = {"name": "dr_grpo", "kl": {"coef": 0.3, "estimator": estimator}, "reduction": "sequence_sum"}
     got = expected_ascent(ENDING, table, spec, some, reference=reference, size=1, behaviour=behaviour)
-    logps, others = table.log_softmax(-1), reference.log_softmax(-1)
-    kl = (ENDING.visits(behaviour) * (logps.exp() * (logps - others)).sum(-1)).sum()
+    kl = at_visits(ENDING, behaviour, kl_of_actions(table, reference))
     if estimator == "k2":
         assert cosine(got, gradient(-0.3 * kl, table)) == pytest.approx(0.911, abs=1e-3)
     else:

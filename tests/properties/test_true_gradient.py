@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from itertools import product
 
 import pytest
 import torch
@@ -19,11 +20,14 @@ from exact import (
     WORLDS,
     TabularCritic,
     World,
+    at_visits,
     cosine,
     exact_values,
     expected,
     expected_ascent,
     gradient,
+    kl_of_actions,
+    kl_of_sequences,
     same,
     scores,
     totals,
@@ -36,22 +40,6 @@ FIXED, ENDING, ANSWERING = WORLDS.values()
 TURNS = World(2, 4, turn=2)  # two turns of two actions, an observation between them
 every_world = pytest.mark.parametrize("world", WORLDS.values(), ids=WORLDS)
 every_reward = pytest.mark.parametrize("rewards", REWARDS.values(), ids=REWARDS)
-
-
-def kl_of_sequences(world, table, other):
-    """KL(pi || other) of whole episodes."""
-    return expected(world, table, world.likelihoods(table) - world.likelihoods(other))
-
-
-def at_visits(world, table, per_history, sampler=None):
-    """Sum of values (histories,) by how often each history is acted at; how often is held."""
-    return (world.visits(table if sampler is None else sampler) * per_history).sum()
-
-
-def kl_of_actions(table, other):
-    """KL(pi || other) (histories,) of the next action."""
-    logps, others = table.log_softmax(-1), other.log_softmax(-1)
-    return (logps.exp() * (logps - others)).sum(-1)
 
 
 def wins(some):
@@ -312,6 +300,20 @@ def test_learning_what_is_accepted_is_the_policy_gradient_of_acceptance():
     spec = {"name": "rejection", "select": {"threshold": 0.5}}
     same(expected_ascent(FIXED, table, spec, some, size=1), true)
     same(expected_ascent(FIXED, table, spec, some, size=2), (2 - p) * true)
+
+
+def test_what_is_accepted_twice_is_learnt_once():
+    world = World(2, 2)
+    table, some = world.table(0), scores(world)
+    good = {i for i, score in enumerate(some) if score.value >= -0.5}
+    assert len(good) == 3
+    of_groups = []
+    for group in product(range(4), repeat=3):
+        learnt = [world.likelihoods(table)[i] for i in good & set(group)]
+        chance = world.chances(table).detach()[list(group)].prod()
+        of_groups += [chance * torch.stack(learnt).mean() / world.steps] if learnt else []
+    spec = {"name": "rejection", "select": {"threshold": -0.5}}
+    same(expected_ascent(world, table, spec, some, size=3), gradient(torch.stack(of_groups).sum(), table))
 
 
 def test_the_best_of_two_is_learnt_as_the_winner_of_two():

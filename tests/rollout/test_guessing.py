@@ -54,7 +54,7 @@ def test_a_game_that_is_lost_after_four_guesses():
     assert environment.report()["success"] == 0.0
 
 
-@pytest.mark.parametrize("text", ["", "no idea", "7 or 8", "2.5", "7,"[1:]])
+@pytest.mark.parametrize("text", ["", "no idea", "7 or 8", "2.5", "seven"])
 def test_what_is_no_guess_costs_one_and_tells_nothing(text):
     environment, (reply,) = played(7, text)
     assert reply == ("\ninvalid\n", False, "user")

@@ -48,12 +48,12 @@ def coin(heads):
 
 
 def random_model(seed):
-    """In float64, with distributions that are far from flat."""
+    """In float64 (but for its norms, which transformers computes in float32), with distributions far from flat."""
     tokenizer = digit_tokenizer()
     model = llama(len(tokenizer), hidden=16, seed=seed).double()
     with torch.no_grad():
         for parameter in model.parameters():
-            parameter.mul_(8.0 if parameter.ndim > 1 else 1.0)
+            parameter.mul_(15.0 if parameter.ndim > 1 else 1.0)
     return LanguageModel(model, tokenizer, name=f"random {seed}")
 
 
@@ -125,11 +125,8 @@ def test_a_fair_coin_is_0_223_nats_from_one_of_0_8():
 def test_the_sampled_form_pays_the_log_ratio_of_each_token():
     policy, teacher = coin(0.5), coin(0.8)
     optimizer = optimizer_of(policy, Teacher.other(teacher, policy), {"name": "opd", "distill": {"form": "sampled"}})
-    prompt = Prompt(id="p", text="a")
-    drawn = {r.completion_ids: r for r in optimizer.policy.sample([prompt] * 64, 1, seed=0)}
-    both = [
-        replace(next(iter(drawn.values())), completion_ids=(i,), mask=(True,), logps=(math.log(0.5),)) for i in (0, 1)
-    ]
+    (drawn,) = optimizer.policy.sample([Prompt(id="p", text="a")], 1, seed=0)
+    both = [replace(drawn, completion_ids=(i,), mask=(True,), logps=(math.log(0.5),)) for i in (0, 1)]
     # Equally likely, so their mean is the expectation: rewards -log(.5 / .8) and -log(.5 / .2), -0.223 together.
     metrics = optimizer.learn(both, Unpaid().score(both))
     assert metrics["loss"] == pytest.approx(0.22314 * math.log(0.5), abs=1e-5)
@@ -150,8 +147,8 @@ def test_the_gradient_of_the_full_form_is_that_of_the_kl(privileged, temperature
     each = [kls(policy, teacher, ids, shown=shown, temperature=temperature) for ids in COMPLETIONS]
     mean = torch.cat(each).mean()
     (0.5 * mean).backward()
-    assert metrics["kl/teacher"] == pytest.approx(float(mean), rel=1e-6)
-    assert_same_gradients(found, gradients(policy.module), 1e-12)
+    assert metrics["kl/teacher"] == pytest.approx(mean.item(), rel=1e-6) and mean.item() > 0.05
+    assert_same_gradients(found, gradients(policy.module), 1e-6)
 
 
 def test_the_gradient_of_the_sampled_form_is_that_of_the_kl_in_expectation():
@@ -160,18 +157,17 @@ def test_the_gradient_of_the_sampled_form_is_that_of_the_kl_in_expectation():
     optimizer = optimizer_of(policy, Teacher.other(teacher, policy), spec, tokens=2)
     vocabulary = range(len(policy.tokenizer))
     everything = [(0,), *((a, b) for a, b in itertools.product(vocabulary, repeat=2) if a != 0)]
-    expected, total, wanted = {}, 0.0, 0.0
+    expected, wanted, total = {}, {}, 0.0
     for ids in everything:
         rollout = rollout_of(policy, ids)
         likely = math.exp(sum(rollout.logps))
         total += likely
-        for name, gradient in learnt_gradients(policy, optimizer, [rollout])[0].items():
-            expected[name] = expected.get(name, 0.0) + likely * gradient
-        wanted = wanted + likely * kls(policy, teacher, ids).sum()
+        sampled, _ = learnt_gradients(policy, optimizer, [rollout])
+        kls(policy, teacher, ids).sum().backward()  # the history is as it came: only what is said in it is held
+        for sums, found in ((expected, sampled), (wanted, gradients(policy.module))):
+            sums |= {name: sums.get(name, 0.0) + likely * gradient for name, gradient in found.items()}
     assert total == pytest.approx(1.0, abs=1e-12)
-    policy.module.zero_grad()
-    wanted.backward()  # the histories are as they came: only what is said in them is held to the teacher
-    assert_same_gradients(expected, gradients(policy.module), 1e-6)
+    assert_same_gradients(expected, wanted, 1e-6)
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -197,4 +193,4 @@ def test_a_privileged_copy_is_no_copy():
     rollouts = [rollout_of(policy, ids) for ids in COMPLETIONS]
     wanted = torch.cat([kls(policy, policy, ids, shown=SHOWN) for ids in COMPLETIONS]).mean()
     metrics = optimizer.learn(rollouts, Unpaid().score(rollouts))
-    assert metrics["kl/teacher"] == pytest.approx(float(wanted), rel=1e-6) and float(wanted) > 0.01
+    assert metrics["kl/teacher"] == pytest.approx(wanted.item(), rel=1e-6) and wanted.item() > 0.01
