@@ -86,8 +86,9 @@ def encode_reply(tokenizer: Any, prompt: Prompt, text: str, *, closed: bool, rol
     if prompt.messages is None:
         return _following(tokenizer, _ids, "\n", text) if text else []
     messages = _chat(prompt)
-    start = str(messages.pop().get("content") or "") if messages[-1].get("role") == "assistant" else ""
-    messages.append({"role": "assistant", "content": f"{start}{_PLACEHOLDER}"})
+    if messages[-1].get("role") == "assistant":
+        messages.pop()  # the answer that the policy continued
+    messages.append({"role": "assistant", "content": _PLACEHOLDER})
     reply: Message = {"role": role, "content": text}
     between = _after_placeholder(tokenizer, prompt, [*messages, reply], add_generation_prompt=True)
     ends = _turn_ends(tokenizer)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import Any
 
-from prefrl.config import DataConfig, ModelConfig, RLConfig, SamplingConfig
+from prefrl.config import CurriculumConfig, DataConfig, ModelConfig, RLConfig, SamplingConfig, TeacherConfig
 from prefrl.data.formats import to_prompts
 from prefrl.data.splits import check_disjoint, split_by_prompt
 from prefrl.data.tables import load_table
@@ -19,7 +19,8 @@ from prefrl.model.load import load
 from prefrl.policy.algorithms import resolve
 from prefrl.policy.parts import Algorithm
 from prefrl.recipes.common import fitting_prompts, report_read, start
-from prefrl.recipes.rl import carry_out
+from prefrl.recipes.rl import carry_out, key_of, kind_of
+from prefrl.recipes.teaching import check, with_solutions
 from prefrl.rewards.base import as_source
 from prefrl.types import Prompt
 
@@ -27,6 +28,7 @@ from prefrl.types import Prompt
 # loaded, so how to load it is not asked again, and what has an argument of its own is no option.
 _PARTS: dict[str, type] = {"policy": ModelConfig, "sampling": SamplingConfig, "data": DataConfig, "run": RLConfig}
 _ELSEWHERE = {"policy", "data", "rewards", "sampling", "algorithm", "steps", "output", "name", "train", "eval", "limit"}
+_MAPPINGS: dict[str, type] = {"teacher": TeacherConfig, "curriculum": CurriculumConfig}
 _LOADING = {"lora", "top_layers", "dtype", "device"}
 
 
@@ -66,42 +68,47 @@ def optimize(
         policy: a policy of `prefrl.load`, or its name.
         prompts: a file, hub id or task, a list of dicts, a `datasets.Dataset`, a list of `Prompt`, or a list of
             strings, which become user messages where the tokenizer has a chat template.
-        reward: a reward source, or a plain function of `text`, `prompt` and dataset columns.
+        reward: a reward source, or a plain function of `text`, `prompt` and dataset columns; None to learn from a
+            teacher alone.
         algorithm: name, name and parts to change, or an `Algorithm`.
         steps: optimizer steps.
         output: the run folder.
         held_out: prompts for evaluation, like `prompts`; by default a share of them, `eval_fraction`.
         options: any field of `RLConfig`, `SamplingConfig` or `DataConfig`, and the training fields of
-            `ModelConfig`: `lr=1e-4, max_new_tokens=16, prompts_per_step=8`.
+            `ModelConfig`: `lr=1e-4, max_new_tokens=16, prompts_per_step=8`; `teacher` and `curriculum` as mappings.
 
     Raises:
         ConfigError: an unknown option, or a value that cannot work.
         DataError: prompts that cannot be read.
         RewardError: something that is no reward, or a reward that fails too often.
     """
-    source = as_source(reward)
+    source = None if reward is None else as_source(reward)
     chosen: Any = dict(algorithm) if isinstance(algorithm, Mapping) else algorithm
-    resolve(chosen)  # refuse an illegal algorithm before anything is loaded
+    resolved = resolve(chosen)  # refuse an illegal algorithm before anything is loaded
     name = policy if isinstance(policy, str) else policy.name
     parts = _sorted_options(options)
     config = RLConfig(
         policy=ModelConfig(name=name, **parts["policy"]),
         data=DataConfig(train=_named(prompts), eval=_named(held_out), **parts["data"]),
-        rewards=[{"kind": source.name}],
+        rewards=[{"kind": source.name}] if source is not None else [],
         algorithm=chosen,
         sampling=SamplingConfig(**parts["sampling"]),
         steps=steps,
         output=str(output),
         **parts["run"],
     )
-    with start(config, "rl") as folder:
+    check(config, resolved)
+    key = key_of(config)
+    with start(config, kind_of(resolved)) as folder:
         model = load(policy, seed=config.seed) if isinstance(policy, str) else policy
         train = fitting_prompts(_prompts(prompts, model, config.data), model, config.data)
         if held_out is None:
-            train, probe = split_by_prompt(train, config.data.eval_fraction, config.seed)
+            train, probe = split_by_prompt(train, config.data.eval_fraction, config.seed, key=key)
         else:
             probe = fitting_prompts(_prompts(held_out, model, config.data), model, config.data)
-            check_disjoint(train, probe)
+            check_disjoint(train, probe, key=key)
+        if resolved.distill.coef and resolved.distill.privileged:
+            train, probe = (with_solutions(some, model, config) for some in (train, probe))
         carry_out(folder, model, train, probe, source, config)
     return Run(folder.path, read(folder.path).metrics)
 
@@ -115,7 +122,8 @@ def _sorted_options(options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
             raise ConfigError(f"{name} is an option of loading: policy = prefrl.load(..., {name}={value!r}).")
         if name not in place:
             raise ConfigError(f"optimize has no option {name!r}; valid: {', '.join(place)}.{did_you_mean(name, place)}")
-        parts[place[name]][name] = value
+        kind = _MAPPINGS.get(name)
+        parts[place[name]][name] = kind(**value) if kind is not None and isinstance(value, Mapping) else value
     return parts
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from prefrl.config import RLConfig
@@ -65,16 +65,25 @@ def run(config: RLConfig) -> RunFolder:
     check(config, algorithm)  # refuse what cannot work before anything is loaded
     quiet()
     source = build(config.rewards) if config.rewards else None
-    with start(config, "distill" if algorithm.distill.coef else "rl") as folder:
+    with start(config, kind_of(algorithm)) as folder:
         print(f"Loading {config.policy.name} ...", flush=True)
         policy = load_policy(config.policy, config.seed)
-        key = episode_key if config.environment else prompt_key
-        train, held_out = load_prompts(config.data, policy, config.seed, key=key)
+        train, held_out = load_prompts(config.data, policy, config.seed, key=key_of(config))
         if algorithm.distill.coef and algorithm.distill.privileged:
             train, held_out = (with_solutions(prompts, policy, config) for prompts in (train, held_out))
         print(f"{len(train)} training prompts, {len(held_out)} held out; algorithm {algorithm.name}")
         carry_out(folder, policy, train, held_out, source, config)
     return folder
+
+
+def kind_of(algorithm: Algorithm) -> str:
+    """What a run is called."""
+    return "distill" if algorithm.distill.coef else "rl"
+
+
+def key_of(config: RLConfig) -> Callable[[Prompt], str]:
+    """What training and held-out prompts must not share."""
+    return episode_key if config.environment else prompt_key
 
 
 def carry_out(

@@ -59,10 +59,12 @@ def test_a_template_whose_last_turn_ends_otherwise_is_closed_once():
 
 
 def test_a_template_without_an_end_keeps_its_marks():
-    template = "{% for m in messages %}<|im_start|>{{ m['role'] }}: {{ m['content'] }}{% endfor %}"
-    template += "{% if add_generation_prompt %}<|im_start|>assistant: {% endif %}"
+    template = "{% for m in messages %}<|endoftext|>{{ m['role'] }}: {{ m['content'] }}{% endfor %}"
+    tokenizer = byte_tokenizer(template + "{% if add_generation_prompt %}<|endoftext|>assistant: {% endif %}")
+    tokenizer.unk_token = None  # so that <|endoftext|> could be an end, too
     for closed in (True, False):
-        assert between("up", template=template, closed=closed) == "<|im_start|>user: up<|im_start|>assistant: "
+        ids = encode_reply(tokenizer, ASKED, "up", closed=closed)
+        assert tokenizer.decode(ids) == "<|endoftext|>user: up<|endoftext|>assistant: "
 
 
 @pytest.mark.parametrize("closed", [True, False])
@@ -78,7 +80,9 @@ def test_special_tokens_in_a_reply_are_spelled_out(closed):
 
 def test_a_prompt_that_the_assistant_began():
     begun = Prompt(id="p", messages=(*ASKED.messages, {"role": "assistant", "content": "I guess "}))
-    assert between("higher", prompt=begun) == NEXT
+    strict = "{% if loop.previtem and loop.previtem['role'] == m['role'] %}{{ raise_exception('twice') }}{% endif %}"
+    template = CHAT.replace("%}<|im_start|>{{", f"%}}{strict}<|im_start|>{{{{", 1)
+    assert between("higher", prompt=begun, template=template) == NEXT
 
 
 def test_a_template_that_hides_answers_is_refused():

@@ -88,6 +88,34 @@ def test_policy_by_name_and_algorithm_in_parts(model, tmp_path):
     assert yaml.safe_load((run.path / "config.yaml").read_text())["algorithm"]["name"] == "mine"
 
 
+def test_a_critic_a_curriculum_and_a_teacher(policy, tmp_path):
+    prompts = [{"prompt": f"Say {i}", "solution": str(i)} for i in range(6)]
+    run = optimize(policy, prompts, short, tmp_path / "ppo", algorithm="ppo", curriculum={"kind": "retire"}, updates=2)
+    assert {"critic/explained_variance", "feed/active"} <= run.metrics[1].keys()
+    assert (run.path / "checkpoints" / "critic").is_dir()
+    run = optimize(policy, prompts, None, tmp_path / "opsd", algorithm="opsd", teacher={"solution": "solution"})
+    assert run.metrics[1]["kl/teacher"] > 0
+    assert "reward/mean" not in run.metrics[1]
+    with pytest.raises(ConfigError, match="rewards is empty"):
+        optimize(policy, prompts, None, tmp_path / "none")
+
+
+def test_episodes_in_an_environment(policy, tmp_path):
+    from prefrl import rewards
+
+    run = optimize(
+        policy,
+        "task:guessing",
+        rewards.environment("success"),
+        tmp_path / "run",
+        held_out="task:guessing:held_out",
+        environment="guessing",
+        max_turns=2,
+        algorithm={"name": "grpo", "group_size": 2},
+    )
+    assert run.metrics[1]["turns/mean"] == 2.0
+    assert run.metrics[1]["stop/length"] == 1.0  # two turns of the four that the game has
+
 def test_wrong_options(policy, tmp_path):
     with pytest.raises(ConfigError, match=r"no option 'stepz'.*"):
         optimize(policy, ["a"], short, tmp_path / "run", stepz=3)

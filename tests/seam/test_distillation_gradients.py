@@ -194,3 +194,18 @@ def test_a_privileged_copy_is_no_copy():
     wanted = torch.cat([kls(policy, policy, ids, shown=SHOWN) for ids in COMPLETIONS]).mean()
     metrics = optimizer.learn(rollouts, Unpaid().score(rollouts))
     assert metrics["kl/teacher"] == pytest.approx(wanted.item(), rel=1e-6) and wanted.item() > 0.01
+
+
+def test_the_sampled_form_asks_a_privileged_teacher_about_the_prompt_it_sees():
+    policy = random_model(0)
+    spec = {"name": "opsd", "distill": {"form": "sampled"}}
+    optimizer = optimizer_of(policy, Teacher.frozen_copy(policy), spec, shown=lambda rollout: SHOWN)
+    rollouts = [rollout_of(policy, ids) for ids in COMPLETIONS]
+    products = []
+    for rollout in rollouts:
+        ids, own = torch.tensor(rollout.completion_ids), torch.tensor(rollout.logps)
+        shown = next_logps(policy, SHOWN, rollout.completion_ids).detach().gather(-1, ids[:, None]).squeeze(-1)
+        products.append((own - shown) * own)
+    metrics = optimizer.learn(rollouts, Unpaid().score(rollouts))
+    assert metrics["loss"] == pytest.approx(torch.cat(products).mean().item(), rel=1e-5)
+    assert abs(metrics["loss"]) > 0.01
