@@ -4,8 +4,8 @@ All policy losses are positively homogeneous in the advantage, so `rl = advantag
 stream and the loss is a sum: no split into micro-batches, padding or row order can change it.
 
 Whatever its scope, an importance ratio is a number that multiplies the gradient of *its own token's* log-prob.
-That is the policy gradient: an advantage at t is weighed by how likely its history (and action) is now, and moves
-the probability of the action at t. It is also what makes every scope legal with every reduction and with step
+That is the policy gradient's form: an advantage at t is weighed by how likely its history (and action) is now, and
+moves the probability of the action at t. It is also what makes every scope legal with every reduction and with step
 credit. For the length-normalised sequence ratio it is GSPO-token (arXiv 2507.18071, section 4.3), equal to GSPO
 where the advantage is the same on all tokens; for the cumulative one it is how CTPO is trained.
 """
@@ -134,13 +134,12 @@ def kl_estimate(logps: Tensor, ref_logps: Tensor, estimator: Estimator) -> Tenso
 def kl_loss(batch: Batch, estimator: Estimator) -> Tensor:
     """KL to the reference as a loss whose gradient is that of the true KL, per token (N,).
 
-    As a plain loss k1 has zero expected gradient and k3's is biased; weighting both by the importance ratio
-    to the sampling policy makes them exact (k2 is exact as it is).
+    As a plain loss k1 has zero expected gradient and k3's is biased; weighting both by the importance ratio to the
+    sampling policy, which has a gradient too, makes them exact. k2 is exact with the ratio held constant.
     """
     estimate = kl_estimate(batch.logps, batch.streams["ref_logps"], estimator)
-    if estimator == "k2":
-        return estimate
-    return (batch.logps - batch.streams["old_logps"]).clamp(max=LOG_RATIO_LIMIT).exp() * estimate
+    ratio = (batch.logps - batch.streams["old_logps"]).clamp(max=LOG_RATIO_LIMIT).exp()
+    return (ratio.detach() if estimator == "k2" else ratio) * estimate
 
 
 def value_loss(values: Tensor, returns: Tensor, old_values: Tensor, clip: float) -> Tensor:

@@ -174,14 +174,10 @@ def test_truncated_weights():
 
 @pytest.mark.parametrize("estimator", ["k1", "k3", "k2"])
 def test_kl_in_the_loss(estimator):
-    # k1 and k3 carry the ratio of the token, so that actions count as the learner's at the sampler's histories. k2
-    # does not: on samples of another policy it is biased.
+    # All carry the ratio of the token, so that actions count as the learner's at the sampler's histories.
     table, behaviour, reference = ENDING.tables()
     some = [replace(score, value=0.0) for score in scores(ENDING)]
     spec = {"name": "dr_grpo", "kl": {"coef": 0.3, "estimator": estimator}, "reduction": "sequence_sum"}
     got = expected_ascent(ENDING, table, spec, some, reference=reference, size=1, behaviour=behaviour)
     kl = at_visits(ENDING, behaviour, kl_of_actions(table, reference))
-    if estimator == "k2":
-        assert cosine(got, gradient(-0.3 * kl, table)) == pytest.approx(0.911, abs=1e-3)
-    else:
-        same(got, gradient(-0.3 * kl, table))
+    same(got, gradient(-0.3 * kl, table))
