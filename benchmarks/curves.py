@@ -1,9 +1,10 @@
 """The curve of every algorithm on its documentation page: copying three digits from random weights, three seeds.
 
-    PYTHONPATH=tests python benchmarks/curves.py [--only grpo ppo] [--stale]
+    PYTHONPATH=tests:tests/learning python benchmarks/curves.py [--only grpo ppo] [--stale]
 
-Writes docs/algorithms/curves/NAME.svg: the mean over seeds and their range. `--stale` measures learning from samples
-that are four updates old instead, and prints a table.
+Writes docs/algorithms/curves/NAME.svg: the mean over seeds and their range. Algorithms with a teacher have tasks of
+their own, those of tests/learning/test_distillation.py. `--stale` measures learning from samples that are four updates
+old instead, and prints a table.
 """
 
 from __future__ import annotations
@@ -15,10 +16,12 @@ import time
 from collections import deque
 from pathlib import Path
 
+import test_distillation as distillation
 import torch
-from copying import STEPS, ends, free, fresh, learn, optimizer_of, prompts
+from copying import ends, free, fresh, learn, optimizer_of, prompts
 
 from prefrl.evaluate import figures
+from prefrl.model.teacher import Teacher
 from prefrl.policy.algorithms import ALGORITHMS
 
 FOLDER = Path(__file__).parents[1] / "docs" / "algorithms" / "curves"
@@ -37,19 +40,44 @@ STALE = {
 }
 
 
+def distilled(name: str, seed: int) -> list[float]:
+    """Share of right answers among the samples of each step, with a teacher and without a reward."""
+    if ALGORITHMS[name].distill.privileged:
+        coded, policy = distillation.coded_task(seed)
+        teacher, steps, prompts = Teacher.frozen_copy(policy), 48, coded.train
+    else:
+        coded, policy = distillation.task(4, seed), distillation.new(seed, hidden=32)
+        teacher, steps = Teacher.other(distillation.copier(4, seed, steps=200), policy), 160
+        prompts = coded.train[:32]
+    rollouts, _ = distillation.optimize(
+        policy,
+        coded,
+        name,
+        distillation.Unpaid(),
+        seed,
+        steps,
+        teacher=teacher,
+        shown=lambda rollout: policy.encode(distillation.with_solution(rollout.prompt)),
+        prompts=prompts,
+    )
+    right = [score.total for score in distillation.Exact().score(rollouts)]
+    size = len(right) // steps
+    return [statistics.fmean(right[i : i + size]) for i in range(0, len(right), size)]
+
+
 def draw(name: str) -> str:
     """Measure and draw the curve of one algorithm; a line that says how it ended."""
-    runs, began = [], time.perf_counter()
+    runs, began, taught = [], time.perf_counter(), bool(ALGORITHMS[name].distill.coef)
     for seed in SEEDS:
-        runs.append(learn(optimizer_of(free(name), fresh(seed)), seed))
+        runs.append(distilled(name, seed) if taught else learn(optimizer_of(free(name), fresh(seed)), seed))
     columns = list(zip(*runs, strict=True))
-    steps = list(range(1, STEPS + 1))
+    steps = list(range(1, len(columns) + 1))
     figure = figures.curves(
         {name: (steps, [statistics.fmean(column) for column in columns])},
         bands={name: ([min(column) for column in columns], [max(column) for column in columns])},
         smooth=0.8,
         percent=True,
-        ylabel="digits copied",
+        ylabel="right answers" if taught else "digits copied",
     )
     FOLDER.mkdir(parents=True, exist_ok=True)
     figures.save(figure, FOLDER / f"{name}.svg")
@@ -79,7 +107,7 @@ def stale(spec: dict[str, object]) -> str:
 def main() -> None:
     """Measure what was asked for."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="*", default=[n for n, a in ALGORITHMS.items() if not a.distill.coef])
+    parser.add_argument("--only", nargs="*", default=list(ALGORITHMS))
     parser.add_argument("--stale", action="store_true")
     arguments = parser.parse_args()
     torch.set_num_threads(1)

@@ -80,7 +80,7 @@ def imitate(policy: LanguageModel, steps: int, seed: int) -> None:
 
 def reinforce(policy: LanguageModel, steps: int, seed: int) -> None:
     """Policy optimization through the environment, on the training numbers."""
-    credit = {"level": "turn", "gamma": 0.01}  # a guess answers for its own reward, hardly for later ones
+    credit = {"level": "turn", "gamma": 0.0}  # a guess answers for its own reward only
     algorithm = resolve({"name": "rloo", "credit": credit, "kl": {"coef": 0.0}, "entropy": 0.01})
     engine = Engine(
         policy,

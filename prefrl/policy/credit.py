@@ -157,7 +157,7 @@ def credit(scored: Sequence[Scored], algorithm: Algorithm, state: CreditState, t
     if spec.scale == "whiten":
         advantages = whitened(advantages, [s.rollout.mask for s in scored], total_of)
     if algorithm.distill.coef and algorithm.distill.form == "sampled":
-        advantages = [a - algorithm.distill.coef * _teacher_gap(s) for a, s in zip(advantages, scored, strict=True)]
+        advantages = [a - algorithm.distill.coef * teacher_gap(s) for a, s in zip(advantages, scored, strict=True)]
     return Credit(advantages, returns)
 
 
@@ -228,7 +228,7 @@ def ref_gap(item: Scored) -> Tensor:
     return torch.where(torch.tensor(item.rollout.mask), gap, 0.0)
 
 
-def _teacher_gap(item: Scored) -> Tensor:
+def teacher_gap(item: Scored) -> Tensor:
     """`log pi - log q` (n,) as sampled; 0 at tokens that the policy did not sample."""
     assert item.teacher_logps is not None, "distillation by sampled tokens needs the teacher's log-probs"
     gap = torch.tensor(item.rollout.logps, dtype=torch.float64) - item.teacher_logps.double()

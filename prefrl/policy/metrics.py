@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from prefrl.policy.advantages import UNIFORM_TOLERANCE, TotalOf, uniform
-from prefrl.policy.credit import Scored, countable, group_ids, ref_gap
+from prefrl.policy.credit import Scored, countable, group_ids, ref_gap, teacher_gap
 from prefrl.policy.parts import OverlongSpec
 from prefrl.types import Rollout, Score
 
@@ -33,7 +33,9 @@ def rollout_metrics(rollouts: Sequence[Rollout], scores: Sequence[Score]) -> dic
     totals = torch.tensor([s.score.total for s in scored], dtype=torch.float64)
     metrics["reward/mean"] = float(totals.mean())
     metrics["reward/std"] = float(totals.std(correction=0))
-    return metrics | group_metrics(totals, group_ids(scored))
+    groups = group_ids(scored)
+    compared = len(groups.unique()) < len(groups)  # groups of one have no signal of their own to report
+    return metrics | (group_metrics(totals, groups) if compared else {})
 
 
 def _parts(scores: Sequence[Score]) -> dict[str, float]:
@@ -81,6 +83,14 @@ def sequence_kl(scored: Sequence[Scored], total_of: TotalOf) -> float:
     """Mean over all processes' rollouts of `sum_t log pi - log ref`: KL to the reference in nats per answer."""
     gaps = [float(ref_gap(item).sum()) for item in scored]
     total, count = total_of(torch.tensor([sum(gaps), len(gaps)], dtype=torch.float64)).tolist()
+    return float(total / max(1.0, count))
+
+
+def sampled_teacher_kl(scored: Sequence[Scored], total_of: TotalOf) -> float:
+    """Mean over all processes' sampled tokens of `log pi - log q`: KL to the teacher in nats per token, estimated."""
+    gap = sum(float(teacher_gap(item).sum()) for item in scored)
+    tokens = sum(sum(item.rollout.mask) for item in scored)
+    total, count = total_of(torch.tensor([gap, tokens], dtype=torch.float64)).tolist()
     return float(total / max(1.0, count))
 
 

@@ -13,7 +13,14 @@ from torch import Tensor
 from prefrl.errors import ConfigError, DataError, RewardError
 from prefrl.policy.credit import Credit, CreditState, Scored, countable, credit
 from prefrl.policy.gather import More, Scorer, gather
-from prefrl.policy.metrics import explained_variance, rollout_metrics, sequence_kl, staleness, with_sample_size
+from prefrl.policy.metrics import (
+    explained_variance,
+    rollout_metrics,
+    sampled_teacher_kl,
+    sequence_kl,
+    staleness,
+    with_sample_size,
+)
 from prefrl.policy.objective import objective_of, pair_objective, supervised_objective, value_objective
 from prefrl.policy.parts import Algorithm, PairSpec
 from prefrl.policy.rows import bare_row, history_rows, paired_rows, selected_rows, value_rows, weighted_rows
@@ -145,6 +152,8 @@ class PolicyOptimizer:
         kl = 0.0
         if "reference" in self.algorithm.needs:
             kl = metrics["kl/ref"] = sequence_kl(scored, self.policy.total)
+        if "teacher" in self.algorithm.needs and "teacher_kl" not in self.algorithm.extras:
+            metrics["kl/teacher"] = sampled_teacher_kl(scored, self.policy.total)
         if self.algorithm.kl.target:
             metrics["kl/coef"] = self.state.kl_coef
         if "values" in self.algorithm.needs:

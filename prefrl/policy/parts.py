@@ -22,7 +22,7 @@ Need = Literal["groups", "reference", "values", "teacher", "learner"]
 class CreditSpec:
     """What a rollout's rewards are compared with, and what the advantage is divided by.
 
-    gamma  discount a decision
+    gamma  discount a decision; at 0 a decision answers for its own reward only
     lam    lambda of generalized advantage estimation; only with the baseline `critic`
     level  what a decision is: a sampled `token`, or a `turn`
     """
@@ -211,8 +211,8 @@ def _credit_problems(algorithm: Algorithm) -> Iterator[str]:
         )
     if algorithm.group_size < 1:
         yield f"group_size is {algorithm.group_size}. Use 1 or more."
-    if not (0.0 < credit.gamma <= 1.0 and 0.0 <= credit.lam <= 1.0):
-        yield f"credit.gamma is {credit.gamma} and credit.lam {credit.lam}. Use gamma in (0, 1] and lam in [0, 1]."
+    if not (0.0 <= credit.gamma <= 1.0 and 0.0 <= credit.lam <= 1.0):
+        yield f"credit.gamma is {credit.gamma} and credit.lam {credit.lam}. Use numbers in [0, 1]."
     critic = algorithm.critic
     if critic.lr < 0 or critic.clip < 0 or critic.warmup < 0:
         yield f"critic.lr ({critic.lr}), clip ({critic.clip}) or warmup ({critic.warmup}) is negative. Use 0 or more."

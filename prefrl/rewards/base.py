@@ -230,6 +230,8 @@ def _verified(source: RewardSource, score: Score, rollout: Rollout) -> Score:
             f"reward {source.name!r} returned {score!r} ({type(score).__name__}) for a rollout; expected a "
             f"Score: Score(value=...). Plain numbers are for functions: rewards.function(fn)."
         )
+    if score.ok and "error" in rollout.info:
+        return Score.failed(f"the environment failed: {rollout.info['error']}")
     problem = _problem(score, rollout) if score.ok else None
     return Score.failed(problem) if problem else score
 

@@ -204,8 +204,16 @@ def _run_coroutines(calls: Sequence[Call], timeout: float | None) -> list[Outcom
         await asyncio.gather(*(one(index) for index in range(len(calls))))
 
     def loop() -> None:
-        with suppress(CallTimeout):
-            asyncio.run(everything())
+        runner = asyncio.Runner()
+        own = runner.get_loop()
+        try:
+            with suppress(CallTimeout):
+                runner.run(everything())
+        finally:
+            with suppress(CallTimeout):
+                runner.close()
+            if not own.is_closed():  # the interruption came while it was being closed
+                own.close()
 
     thread = threading.Thread(target=loop, name="prefrl-reward-loop", daemon=True)
     thread.start()

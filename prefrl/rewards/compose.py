@@ -24,8 +24,8 @@ class WeightedSum(Reward):
     """`sum_k w_k * r_k`, values and steps alike; `0.7 * a + 0.3 * b` makes one.
 
     Parts: the raw, unweighted total of every component under its name, its own parts as `name/part`.
-    Weight 0 makes a component a metric only: its errors do not fail the rollout but appear as
-    `name/error`. An error of any other component fails the rollout.
+    Weight 0 makes a component a metric only: its errors do not fail the rollout. An error of any other component
+    does. Where a component failed on some rollouts of a batch, `name/error` is 1 on those and 0 on the others.
     """
 
     def __init__(self, terms: Sequence[tuple[Any, float]]) -> None:
@@ -42,8 +42,7 @@ class WeightedSum(Reward):
         names = unique_names(self.children)
         columns = [verified_scores(child, rollouts) for child in self.children]
         weights = [weight for _, weight in self.terms]
-        failing = {name for name, column in zip(names, columns, strict=True) if not all(s.ok for s in column)}
-        flaky = {name for name, weight in zip(names, weights, strict=True) if weight == 0 and name in failing}
+        flaky = {name for name, column in zip(names, columns, strict=True) if not all(s.ok for s in column)}
         return [self._combine(names, weights, row, flaky) for row in zip(*columns, strict=True)]
 
     @staticmethod
@@ -53,7 +52,8 @@ class WeightedSum(Reward):
         parts: dict[str, float] = {}
         for name, weight, score in zip(names, weights, row, strict=True):
             if not score.ok and weight != 0:
-                return Score.failed(f"component {name!r}: {score.error}")
+                errors = {f"{n}/error": float(n == name) for n in flaky}
+                return Score(error=f"component {name!r}: {score.error}", parts=errors)
             parts.update(_parts(name, score))
             if name in flaky:
                 parts[f"{name}/error"] = float(not score.ok)

@@ -105,7 +105,7 @@ def optimize(policy, task, spec, source, seed, steps, *, teacher=None, shown=Non
     optimizer = PolicyOptimizer(engine, source, algorithm, teacher_prompt=shown)
     feed = batches(prompts or task.train, ROLLOUTS // algorithm.group_size, seed)
     results = [optimizer.step(next(feed), seed=seed * 100_000 + step) for step in range(steps)]
-    failed = [result.metrics["groups/all_fail"] for result in results]
+    failed = [result.metrics.get("groups/all_fail", 0.0) for result in results]  # groups of one have no such figure
     return [rollout for result in results for rollout in result.rollouts], sum(failed) / steps
 
 
@@ -149,8 +149,12 @@ def test_the_sampled_form_reaches_the_teacher_from_a_start_that_is_not_random(se
     assert before < 0.15 and after >= best - 0.05
 
 
-@pytest.mark.parametrize("seed", SEEDS)
-def test_a_solution_in_the_prompt_lifts_a_task_whose_groups_all_fail(seed):
+def with_solution(prompt):
+    return replace(prompt, text=f"{prompt.columns['answer']},{prompt.text}")
+
+
+def coded_task(seed):
+    """A code that cannot be guessed, and a policy that copies a solution when it is shown one."""
     coded = task(3, seed, lambda question: "".join(SECRET[int(digit)] for digit in question))
     rng = random.Random(seed)
 
@@ -163,10 +167,12 @@ def test_a_solution_in_the_prompt_lifts_a_task_whose_groups_all_fail(seed):
             pairs.append((f"{other},{question}=", other) if i % 2 else (f"{question}=", mixed))
         return pairs
 
-    def with_solution(prompt):
-        return replace(prompt, text=f"{prompt.columns['answer']},{prompt.text}")
+    return coded, supervised(new(seed, hidden=64), draw, steps=300)
 
-    warm = supervised(new(seed, hidden=64), draw, steps=300)
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_a_solution_in_the_prompt_lifts_a_task_whose_groups_all_fail(seed):
+    coded, warm = coded_task(seed)
     policies = [Teacher.frozen_copy(warm).model for _ in range(2)]
     for policy in policies:
         policy.module.requires_grad_(True)

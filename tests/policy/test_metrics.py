@@ -12,6 +12,7 @@ from prefrl.policy.metrics import (
     explained_variance,
     group_metrics,
     rollout_metrics,
+    sampled_teacher_kl,
     sequence_kl,
     staleness,
     with_sample_size,
@@ -115,3 +116,13 @@ def test_effective_sample_size():
     assert got == {"ratio/mean": 2.75 / 3, "ratio/ess": pytest.approx(0.707602, abs=1e-6), "loss": 1.0}
     assert with_sample_size({"ratio/mean": 1.0, "ratio/mean_square": 1.0})["ratio/ess"] == 1.0
     assert with_sample_size({"loss": 1.0}) == {"loss": 1.0}
+
+
+def test_kl_to_the_teacher_by_sampled_tokens():
+    items = [scored(0.0, (1, 2, 3), mask=(True, False, True), logps=(-1.0, 9.0, -1.0), teacher=(-2.0, 5.0, -4.0))]
+    assert sampled_teacher_kl(items, alone) == pytest.approx(2.0)
+
+
+def test_groups_of_one_report_no_signal():
+    singles = [rollout((1,), group=name) for name in "ab"]
+    assert not any(k.startswith("groups/") for k in rollout_metrics(singles, [Score(value=1.0), Score(value=0.0)]))

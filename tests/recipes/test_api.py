@@ -116,6 +116,7 @@ def test_episodes_in_an_environment(policy, tmp_path):
     assert run.metrics[1]["turns/mean"] == 2.0
     assert run.metrics[1]["stop/length"] == 1.0  # two turns of the four that the game has
 
+
 def test_wrong_options(policy, tmp_path):
     with pytest.raises(ConfigError, match=r"no option 'stepz'.*"):
         optimize(policy, ["a"], short, tmp_path / "run", stepz=3)
