@@ -49,7 +49,7 @@ def parse(
     """
     defaults = dict(defaults or {})
     algorithm = defaults.get("algorithm", getattr(config_type, "algorithm", ""))
-    arguments = _algorithm_parts(algorithm, _switches(config_type, arguments))
+    arguments, parts = _algorithm_parts(_spelled(config_type, arguments))
     if arguments and not arguments[0].startswith("-"):
         arguments = ["--config", *arguments]
     for flag, value in itertools.pairwise(arguments):
@@ -58,6 +58,9 @@ def parse(
             if not content:
                 raise ConfigError(f"{value} holds no keys; expected some of {', '.join(get_type_hints(config_type))}.")
             check_keys(config_type, content, value)
+            algorithm = content.get("algorithm", algorithm)
+    if parts:
+        arguments = [*arguments, "--algorithm", _algorithm_flag(algorithm, parts)]
     _check_flags(config_type, arguments)
     parser = _parser(config_type, prog)
     parser.set_defaults(defaults)
@@ -156,52 +159,70 @@ def _check_flags(config_type: Any, arguments: Sequence[str]) -> None:
             raise ConfigError(f"Unknown flag --{name}.{near} See --help.")
 
 
-def _switches(config_type: Any, arguments: Sequence[str]) -> list[str]:
-    """Let `--overwrite` alone mean `--overwrite true`."""
+def _spelled(config_type: Any, arguments: Sequence[str]) -> list[str]:
+    """Let `--overwrite` alone mean `--overwrite true`, and `--config=FILE` mean `--config FILE`."""
     switches = {f"--{name}" for name, hint in get_type_hints(config_type).items() if hint is bool}
     spelled: list[str] = []
     for argument, following in itertools.zip_longest(arguments, arguments[1:], fillvalue="--"):
-        spelled += [argument, "true"] if argument in switches and following.startswith("--") else [argument]
+        if argument in switches and following.startswith("--"):
+            spelled += [argument, "true"]
+        elif argument.startswith("--config="):
+            spelled += argument.split("=", 1)
+        else:
+            spelled.append(argument)
     return spelled
 
 
-def _algorithm_parts(default: str | dict[str, Any], arguments: list[str]) -> list[str]:
-    """Turn `--algorithm grpo --algorithm.clip.high 0.28` into one mapping for the field `algorithm`."""
+def _algorithm_parts(arguments: Sequence[str]) -> tuple[list[str], dict[str, Any]]:
+    """The other arguments, and `--algorithm grpo --algorithm.clip.high 0.28` as one mapping."""
     rest: list[str] = []
     parts: dict[str, Any] = {}
     pending = iter(arguments)
     for argument in pending:
-        match = re.fullmatch(r"--algorithm((?:\.\w+)*)(?:=(.*))?", argument)
+        match = re.fullmatch(r"(--algorithm((?:\.\w+)*))(?:=(.*))?", argument)
         if match is None:
             rest.append(argument)
             continue
-        value = yaml.safe_load(match[2] if match[2] is not None else next(pending, ""))
-        path = [p for p in match[1].split(".") if p]
-        if not path:
-            parts |= value if isinstance(value, dict) else {"name": value}
-            continue
-        at = parts
-        for key in path[:-1]:
-            at = at.setdefault(key, {})
-        at[path[-1]] = value
-    if not parts:
-        return rest
-    if "name" not in parts:  # parts of the algorithm that would be taken without these flags
-        parts = _merged(_given_algorithm(default, rest), parts)
-    return [*rest, "--algorithm", yaml.safe_dump(parts, default_flow_style=True)]
+        value = _yaml_value(match[1], match[3] if match[3] is not None else next(pending, ""))
+        if not match[2] and not isinstance(value, dict):
+            value = {"name": value}
+        for key in reversed(match[2].split(".")[1:]):
+            value = {key: value}
+        _check_agree(parts, value, "--algorithm")
+        parts = _merged(parts, value)
+    return rest, parts
+
+
+def _algorithm_flag(given: str | dict[str, Any], parts: dict[str, Any]) -> str:
+    """The value of `--algorithm`; parts without a name change the algorithm that would be taken without them."""
+    if "name" not in parts:
+        parts = _merged(given if isinstance(given, dict) else {"name": given}, parts)
+    return yaml.safe_dump(parts, default_flow_style=True)
+
+
+def _yaml_value(flag: str, text: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: a date that does not exist
+        raise ConfigError(
+            f"{flag} is {text!r}; expected a value in YAML, such as 0.2 or '{{low: 0.2}}': {_one_line(str(error))}"
+        ) from error
+
+
+def _check_agree(below: Mapping[str, Any], above: Mapping[str, Any], flag: str) -> None:
+    """Refuse flags that give the same part as a plain value and as a mapping: one of them would be dropped."""
+    for key in filter(below.__contains__, above):
+        first, second, name = below[key], above[key], f"{flag}.{key}"
+        if isinstance(first, dict) and isinstance(second, dict):
+            _check_agree(first, second, name)
+        elif isinstance(first, dict) or isinstance(second, dict):
+            raise ConfigError(f"{name} is both {first!r} and {second!r}; give it once, or only parts of it.")
 
 
 def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """Nested mappings merged key by key; `above` wins."""
     both = {k: _merged(below[k], v) for k, v in above.items() if isinstance(v, dict) and isinstance(below.get(k), dict)}
     return {**below, **above, **both}
-
-
-def _given_algorithm(default: str | dict[str, Any], arguments: list[str]) -> dict[str, Any]:
-    """The algorithm that the YAML file names, else the default."""
-    files = [a for a in arguments if a.endswith((".yaml", ".yml"))]
-    value = read_yaml(files[0]).get("algorithm", default) if files else default
-    return value if isinstance(value, dict) else {"name": value}
 
 
 def _plain(message: str) -> str:

@@ -55,6 +55,84 @@ def test_parts_of_the_algorithm_of_a_file_are_kept(file):
     assert parsed(file, "--algorithm", "reinforce").algorithm == {"name": "reinforce"}
 
 
+def test_parts_of_an_algorithm_are_merged_in_any_order():
+    both = {"name": "grpo", "clip": {"low": 0.1, "high": 0.28}}
+    high, whole = ("--algorithm.clip.high", "0.28"), ("--algorithm", "{name: grpo, clip: {low: 0.1}}")
+    assert parsed(*high, *whole).algorithm == both
+    assert parsed(*whole, *high).algorithm == both
+    assert parsed(*high, "--algorithm.clip", "{low: 0.1}").algorithm == both
+    assert parsed(*high, "--algorithm.clip.high=0.3").algorithm["clip"] == {"high": 0.3}
+
+
+def test_config_with_an_equals_sign(file, tmp_path):
+    assert parsed(f"--config={file}") == parsed("--config", file) == parsed(file)
+    changed = parsed("--steps", "2", f"--config={file}", "--algorithm.kl.coef", "0.2")
+    assert changed.algorithm == {"name": "grpo", "kl": {"coef": 0.2}}
+    wrong = tmp_path / "wrong.yaml"
+    wrong.write_text("stepz: 3")
+    for arguments in ([f"--config={wrong}"], [file, f"--config={wrong}", "--algorithm.clip.low", "0.1"]):
+        with pytest.raises(ConfigError, match=r"wrong\.yaml: unknown key 'stepz'; .* Did you mean 'steps'\?"):
+            parsed(*arguments)
+    with pytest.raises(ConfigError, match=r"The configuration file \S*/none\.yaml does not exist"):
+        parsed(f"--config={tmp_path / 'none.yaml'}", "--algorithm.clip.low", "0.1")
+
+
+def test_the_last_file_with_an_algorithm_has_its_parts_changed(file, tmp_path):
+    last, none = tmp_path / "last.conf", tmp_path / "none.yaml"
+    last.write_text("algorithm: {name: rloo, clip: {high: 0.4}}")
+    none.write_text("steps: 9")
+    flag = ("--algorithm.clip.low", ".1")
+    expected = {"name": "rloo", "clip": {"high": 0.4, "low": 0.1}}
+    assert parsed(file, "--config", str(last), *flag).algorithm == expected
+    assert parsed(file, *flag, f"--config={last}").algorithm == expected
+    assert parsed(str(last), "--config", str(none), *flag).algorithm == expected
+    assert parsed(str(last), "--config", file, *flag).algorithm == {
+        "name": "grpo",
+        "kl": {"coef": 0.1},
+        "clip": {"low": 0.1},
+    }
+
+
+def test_a_value_that_ends_like_a_configuration_is_none(file):
+    flags_of_two = ("--data.train", "rows.yaml", "--algorithm.clip.low", "0.1")
+    assert parsed(*flags_of_two).algorithm == {"name": "grpo", "clip": {"low": 0.1}}
+    both = parsed("--data.train", "rows.yaml", "--config", file, "--algorithm.clip.low", "0.1")
+    assert both.algorithm == {"name": "grpo", "kl": {"coef": 0.1}, "clip": {"low": 0.1}}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (
+            ["--algorithm.clip", "3", "--algorithm.clip.high", ".2"],
+            "--algorithm.clip is both 3 and {'high': 0.2}; give it once, or only parts of it.",
+        ),
+        (
+            ["--algorithm.clip.high", ".2", "--algorithm", "{name: grpo, clip: 3}"],
+            "--algorithm.clip is both {'high': 0.2} and 3; give it once, or only parts of it.",
+        ),
+        (
+            ["--algorithm.clip.high.x", "1", "--algorithm.clip.high", "2"],
+            "--algorithm.clip.high is both {'x': 1} and 2; give it once, or only parts of it.",
+        ),
+    ],
+)
+def test_a_value_and_parts_of_it_are_refused(arguments, says):
+    with pytest.raises(ConfigError) as error:
+        parsed(*arguments)
+    assert str(error.value) == says
+
+
+@pytest.mark.parametrize("flag", ["--algorithm", "--algorithm.clip.high"])
+@pytest.mark.parametrize("value", ["[", "2024-99-99"])
+def test_a_part_that_is_not_yaml(flag, value):
+    for arguments in ([flag, value], [f"{flag}={value}"]):
+        with pytest.raises(ConfigError) as error:
+            parsed(*arguments)
+        assert str(error.value).startswith(f"{flag} is {value!r}; expected a value in YAML, such as 0.2")
+        assert "\n" not in str(error.value)
+
+
 def test_switch_without_a_value():
     assert parsed("--overwrite").overwrite
     assert parsed("--overwrite", "--steps", "3") == replace(RLConfig(), overwrite=True, steps=3)

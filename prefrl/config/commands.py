@@ -93,7 +93,7 @@ class RLConfig(RunConfig):
         rewards: reward sources, each with a kind, its options, and a weight.
         algorithm: name, or name and parts to change (--algorithm.clip.high 0.28).
         sampling: how completions are drawn; in an environment, each turn.
-        environment: what the policy talks to over several turns: a name, or package.module:name; empty for one answer.
+        environment: what the policy talks to over several turns: a name, or my_game.py:name; empty for one answer.
         max_turns: most turns of an episode in the environment.
         curriculum: which training prompts come when.
         teacher: what is learnt from beside rewards, by algorithms with a teacher.
@@ -125,6 +125,10 @@ class RLConfig(RunConfig):
         require(self.steps >= 1, f"steps is {self.steps}", "1 or more")
         require(self.max_turns >= 1, f"max_turns is {self.max_turns}", "1 or more")
         require(self.prompts_per_step >= 1, f"prompts_per_step is {self.prompts_per_step}", "1 or more")
+        require(self.updates >= 1, f"updates is {self.updates}", "1 or more")
+        require(self.eval_every >= 0, f"eval_every is {self.eval_every}", "0 or more")
+        require(self.eval_samples >= 1, f"eval_samples is {self.eval_samples}", "1 or more")
+        require(0 <= self.max_error_fraction <= 1, f"max_error_fraction is {self.max_error_fraction}", "a share")
         require(self.sampling.temperature > 0, "sampling.temperature is 0", "a positive one: training needs variety")
 
 

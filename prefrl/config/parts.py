@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args, get_origin, get_type_hints
 
-from prefrl.errors import ConfigError
+from prefrl.errors import ConfigError, did_you_mean
 
 EMBEDDED_MODEL = "smollm2-135m"
 Schedule = Literal["constant", "linear", "cosine"]
@@ -17,6 +17,15 @@ def require(holds: bool, got: str, expected: str) -> None:
         raise ConfigError(f"{got}; expected {expected}.")
 
 
+def require_choices(config: object) -> None:
+    """Refuse a value that is none of its field's choices; from Python nothing else looks."""
+    for name, hint in get_type_hints(type(config)).items():
+        choices = get_args(hint) if get_origin(hint) is Literal else ()
+        value = getattr(config, name)
+        if choices and value not in choices:
+            raise ConfigError(f"{name} is {value!r}; valid: {', '.join(choices)}.{did_you_mean(str(value), choices)}")
+
+
 @dataclass(frozen=True, kw_only=True)
 class ModelConfig:
     """A model, which of its weights are trained, and how.
@@ -25,8 +34,8 @@ class ModelConfig:
         name: a hub id, a local folder, or smollm2-135m (embedded, needs no network).
         lora: rank of a LoRA adapter on all linear layers; 0 trains the weights themselves.
         top_layers: train only this many of the last layers; 0 trains all.
-        dtype: auto, float32 or bfloat16; auto looks at the hardware.
-        device: auto, cpu, cuda or mps.
+        dtype: auto, float32 or bfloat16; auto is bfloat16 on a GPU for the frozen base of an adapter, else float32.
+        device: auto, cpu, cuda or mps; auto takes a CUDA GPU if there is one.
         lr: peak learning rate of AdamW.
         schedule: constant, linear or cosine decay to 0 over the run.
         warmup: updates over which the learning rate rises from 0.
@@ -48,6 +57,7 @@ class ModelConfig:
     token_budget: int = 2048
 
     def __post_init__(self) -> None:
+        require_choices(self)
         require(self.lr > 0, f"lr is {self.lr}", "a positive number such as 1e-5")
         require(self.lora >= 0 and self.top_layers >= 0, "lora or top_layers is negative", "0 or more")
         require(not (self.lora and self.top_layers), "lora and top_layers are both set", "one of them to be 0")
@@ -136,6 +146,7 @@ class CurriculumConfig:
     difficulty: str = ""
 
     def __post_init__(self) -> None:
+        require_choices(self)
         require(self.window >= 1 and self.stages >= 1, "window or stages is below 1", "1 or more")
         require(0.0 < self.retire_at <= 1.0, f"retire_at is {self.retire_at}", "a success rate in (0, 1]")
         require(0.0 <= self.advance_at <= 1.0, f"advance_at is {self.advance_at}", "a success rate in [0, 1]")

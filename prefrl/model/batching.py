@@ -33,10 +33,20 @@ def pack(rows: Sequence[Row], token_budget: int, *, shared: bool = True) -> list
 
 
 def positions(rows: Sequence[Row], *, shared: bool = True) -> int:
-    """Token positions computed for a micro-batch of distinct rows, padded; `shared` prompts count once."""
-    prompts = {row.prompt_ids for row in rows}
-    distinct = {(row.prompt_ids, row.completion_ids) for row in rows}
-    computed = len(prompts) if shared else len(distinct)
+    """Token positions computed for a micro-batch of distinct rows, padded; `shared` prompts count once.
+
+    A teacher computes the same rows, with its own prompts where it has any: the larger of the two counts.
+    """
+    taught = any(row.teacher_prompt_ids is not None for row in rows)
+    own = _positions([row.prompt_ids for row in rows], rows, shared)
+    if not taught:
+        return own
+    return max(own, _positions([row.teacher_prompt_ids or row.prompt_ids for row in rows], rows, shared))
+
+
+def _positions(prompts: Sequence[tuple[int, ...]], rows: Sequence[Row], shared: bool) -> int:
+    distinct = {(prompt, row.completion_ids) for prompt, row in zip(prompts, rows, strict=True)}
+    computed = len(set(prompts)) if shared else len(distinct)
     return computed * max(len(p) for p in prompts) + len(distinct) * _longest(rows)
 
 

@@ -332,19 +332,25 @@ def _(policy: LanguageModel) -> Mapping[str, Build]:
 @_kinds.register(ControlPolicy)
 def _(policy: ControlPolicy) -> Mapping[str, Build]:
     def separate(base: str, optim: ModelConfig, seed: int) -> Trainable:
-        net = mlp(policy.observation_size, 1, hidden=32)
+        net = mlp(policy.observation_size, 1, hidden=32).to(_device(policy))
         zero(last_linear(net))
         return ValueHead(net, seen)
 
     return {
         "separate": separate,
-        "head": lambda *_: ValueHead(zero(nn.Linear(policy.state_size, 1)), lambda rows: policy.states(seen(rows))),
+        "head": lambda *_: ValueHead(
+            zero(nn.Linear(policy.state_size, 1)).to(_device(policy)), lambda rows: policy.states(seen(rows))
+        ),
     }
 
 
 def _linear(policy: LanguageModel) -> nn.Linear:
     """A linear head at 0, in float32, for the hidden states of a language model."""
-    return zero(nn.Linear(policy.decoder.config.hidden_size, 1)).to(next(policy.module.parameters()).device)
+    return zero(nn.Linear(policy.decoder.config.hidden_size, 1)).to(_device(policy))
+
+
+def _device(policy: Trainable) -> torch.device:
+    return next(policy.module.parameters()).device
 
 
 def _copy_weights(into: Mapping[str, Tensor], file: Path) -> None:

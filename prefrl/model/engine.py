@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import math
 from collections.abc import Collection, Iterator, Sequence
+from functools import cache
 from pathlib import Path
-from typing import Literal, Protocol, runtime_checkable
+from typing import Any, Literal, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor, nn
@@ -85,24 +86,20 @@ class Engine:
         reference: bool = False,
         teacher: Teacher | None = None,
     ) -> None:
-        from accelerate import Accelerator
-
         self.actor = actor
         self.sampler = sampler
         self.optim = optim
         self.teacher = teacher
         self.sampling = sampling or SamplingConfig()
         self.budget = budget or self.sampling.max_new_tokens
-        self.accelerator = Accelerator(cpu=next(actor.module.parameters()).device.type == "cpu")
+        self.accelerator = _accelerator()
         self.version = 0
         self._trained = [p for p in actor.module.parameters() if p.requires_grad]
         if not self._trained:
             raise PrefrlError("The policy has no trainable parameter; load it with lora, top_layers or neither.")
         self._reference = self.snapshot() if reference else None
         self._optimizer = torch.optim.AdamW(self._trained, lr=optim.lr, weight_decay=optim.weight_decay)
-        self._schedule = torch.optim.lr_scheduler.LambdaLR(
-            self._optimizer, lambda step: schedule_factor(step, total_steps, optim.warmup, optim.schedule)
-        )
+        self._total_steps = total_steps
 
     @property
     def _temperature(self) -> float:
@@ -149,22 +146,27 @@ class Engine:
         """
         counting = [row for row in rows if _counts(row)]
         sums: Sums = {}
+        self._optimizer.zero_grad()  # nothing of a step that failed half-way
         loss_sum = torch.zeros((), dtype=torch.float64)
         for micro in pack(counting, self.optim.token_budget, shared=self.actor.shares_prompts):
             loss, metrics = objective(self._batch(micro, extras))
             loss.backward()
-            loss_sum += loss.detach().double().cpu()
+            loss_sum += loss.detach().cpu().double()
             _accumulate(sums, metrics)
         norm = self._reduce_and_clip()
-        if not math.isfinite(float(loss_sum)) or not math.isfinite(norm):
+        everywhere, moved = self.total(torch.stack([loss_sum, torch.tensor(float(len(counting))).double()])).tolist()
+        if not math.isfinite(everywhere) or not math.isfinite(norm):
             self._optimizer.zero_grad()
             raise RunError(
-                f"Update {self.version + 1}: the loss is {float(loss_sum):g} and the gradient norm {norm:g}; "
+                f"Update {self.version + 1}: the loss is {everywhere:g} and the gradient norm {norm:g}; "
                 "expected finite numbers. The weights are unchanged. Lower policy.lr, or raise policy.warmup."
             )
-        lr = float(self._schedule.get_last_lr()[0])
-        self._optimizer.step()
-        self._schedule.step()
+        factor = schedule_factor(self.version, self._total_steps, self.optim.warmup, self.optim.schedule)
+        lr = self.optim.lr * factor
+        for group in self._optimizer.param_groups:
+            group["lr"] = lr
+        if moved:  # without a row that counts nothing moves: not by momentum either, nor in some processes only
+            self._optimizer.step()
         self._optimizer.zero_grad()
         self.publish()
         return {"loss": float(loss_sum), "grad_norm": norm, "lr": lr, **_read(sums)}
@@ -216,7 +218,8 @@ class Engine:
         device = outputs.device
         masks = [torch.tensor(row.mask) for row in micro]
         counts = torch.tensor([int(mask.sum()) for mask in masks])
-        names = set.intersection(*(set(row.streams) for row in micro))
+        names = set(micro[0].streams)
+        assert all(set(row.streams) == names for row in micro), "all rows of a step have the same streams"
 
         def column(name: Literal["label", "margin", "weight"]) -> Tensor:
             return torch.tensor([getattr(row, name) for row in micro], device=device, dtype=torch.float32)
@@ -276,6 +279,14 @@ class Engine:
                 parameter.data = data
 
 
+@cache
+def _accelerator() -> Any:
+    """The process's place among others. One serves all engines: accelerate refuses a second on another device."""
+    from accelerate import Accelerator
+
+    return Accelerator(cpu=not torch.cuda.is_available())
+
+
 def schedule_factor(step: int, total: int, warmup: int, schedule: Schedule) -> float:
     """Share of the peak learning rate at update `step` (0-based) of `total`."""
     if step < warmup:
@@ -287,7 +298,7 @@ def schedule_factor(step: int, total: int, warmup: int, schedule: Schedule) -> f
 
 
 def _counts(row: Row) -> bool:
-    """False for rows that can neither move the policy nor count in a metric of the loss."""
+    """False for rows that cannot move the policy: they are not computed, and the metrics of the loss leave them out."""
     weights = [row.streams[name] for name in WEIGHTS if name in row.streams]
     return bool(row.side) or any(bool((w != 0).any()) for w in weights)
 

@@ -144,10 +144,11 @@ class _TokenStatistics(torch.autograd.Function):
         if slopes:
             grad_hidden = sum(slope * grad[:, None].to(slope.dtype) for slope, grad in zip(slopes, grads, strict=True))
         if hidden is not None:
-            grad_weight = torch.zeros_like(weight)
+            grad_weight = torch.zeros_like(weight, dtype=_at_least_float32(weight))
             for part in _chunks(len(hidden)):
                 outer = _logits_gradient(hidden[part] @ weight.T, ctx.asked, part, [g[part, None] for g in grads])
                 grad_weight += outer.to(weight.dtype).T @ hidden[part]
+            grad_weight = grad_weight.to(weight.dtype)
         return grad_hidden, grad_weight, None
 
 

@@ -156,7 +156,7 @@ def new_reward_model(
             f"lora={lora} saves an adapter without its base, and {base} would come back "
             f"{'with all its layers' if layers else 'without its own adapter'}. Set lora to 0 to save whole weights."
         )
-    options: dict[str, Any] = {"num_labels": 1, "dtype": pick_dtype(dtype, place)}
+    options: dict[str, Any] = {"num_labels": 1, "dtype": pick_dtype(dtype, place, frozen=lora > 0)}
     if layers:
         options["num_hidden_layers"] = layers
     model: Any = pretrained(AutoModelForSequenceClassification, where, base, **options)
@@ -193,7 +193,7 @@ def load_reward_model(folder: str, *, dtype: str = "auto", device: str = "auto")
 
     where, place = resolve(folder), pick_device(device)
     model: Any = pretrained(
-        AutoModelForSequenceClassification, where, folder, dtype=pick_dtype(dtype, place), **_labels(where)
+        AutoModelForSequenceClassification, where, folder, dtype=pick_dtype(dtype, place, frozen=True), **_labels(where)
     )
     labels = model.config.num_labels
     if labels != 1:

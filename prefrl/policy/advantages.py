@@ -61,6 +61,11 @@ def uniform(rewards: Tensor, groups: Tensor) -> Tensor:
     return ((high - low) <= UNIFORM_TOLERANCE * size)[inverse]
 
 
+def reaches(total: float, threshold: float) -> bool:
+    """Whether a reward reaches a threshold, up to float noise: ten steps of .1 reach 1."""
+    return total >= threshold - UNIFORM_TOLERANCE
+
+
 def moments(values: Tensor, total_of: TotalOf = _alone) -> tuple[float, float]:
     """Mean and *population* standard deviation over all processes; a deviation that is float noise is exactly 0."""
     total, count = total_of(torch.stack([values.double().sum(), values.new_tensor(float(len(values))).double()]))
@@ -132,7 +137,8 @@ def whitened(advantages: Sequence[Tensor], masks: Sequence[Sequence[bool]], tota
         masks: (n_i,) True on its sampled tokens.
     """
     sampled = [torch.tensor(mask) for mask in masks]
-    mean, std = moments(torch.cat([a[m] for a, m in zip(advantages, sampled, strict=True)]), total_of)
+    parts = [a[m] for a, m in zip(advantages, sampled, strict=True)]
+    mean, std = moments(torch.cat(parts) if parts else torch.zeros(0), total_of)
     return [
         torch.where(m, (a - mean) / std, 0.0) if std else torch.zeros_like(a)
         for a, m in zip(advantages, sampled, strict=True)

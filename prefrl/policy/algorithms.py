@@ -151,7 +151,9 @@ def resolve(spec: str | Mapping[str, Any] | Algorithm) -> Algorithm:
     if isinstance(spec, Algorithm):
         return spec
     changes = {"name": spec} if isinstance(spec, str) else dict(spec)
-    name = str(changes.pop("name", ""))
+    if "name" not in changes:
+        raise ConfigError(f"An algorithm has no name: {changes}. Add one of: name: {', '.join(ALGORITHMS)}.")
+    name = str(changes.pop("name"))
     if name not in ALGORITHMS:
         raise ConfigError(
             f"Unknown algorithm {name!r}; valid: {', '.join(ALGORITHMS)}.{did_you_mean(name, ALGORITHMS)}"
@@ -176,7 +178,9 @@ def _changed(part: Any, changes: Mapping[str, Any], where: str) -> Any:
 
 def _checked(value: Any, hint: Any, where: str) -> Any:
     choices = get_args(hint)
-    if hint is bool and isinstance(value, bool):
+    if hint in (bool, str):
+        if not isinstance(value, hint):
+            raise ConfigError(f"{where} is {value!r}; expected {'true or false' if hint is bool else 'a text'}.")
         return value
     if choices and all(isinstance(choice, str) for choice in choices):
         if value not in choices:

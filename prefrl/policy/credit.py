@@ -18,6 +18,7 @@ from prefrl.policy.advantages import (
     rewards_to_go,
     scaled,
     to_tokens,
+    uniform,
     whitened,
 )
 from prefrl.policy.losses import kl_estimate
@@ -132,6 +133,20 @@ def group_ids(scored: Sequence[Scored]) -> Tensor:
     return torch.tensor([names[s.rollout.group] for s in scored], dtype=torch.long)
 
 
+def has_signal(scored: Sequence[Scored]) -> Tensor:
+    """(B,) whether the rollout's group can teach by comparison: two that count, and rewards of a kind that differ."""
+    groups = group_ids(scored)
+    finals = [(i, s.score.value) for i, s in enumerate(scored) if s.score.value is not None]
+    steps = [(i, reward) for i, s in enumerate(scored) for _, reward in s.score.steps]
+    varied: set[int] = set()
+    for events in (finals, steps):
+        owners = groups[torch.tensor([i for i, _ in events], dtype=torch.long)]
+        flat = uniform(torch.tensor([r for _, r in events], dtype=torch.float64), owners)
+        varied |= set(owners[~flat].tolist())
+    counts = torch.bincount(groups, minlength=1)
+    return torch.tensor([g in varied and int(counts[g]) > 1 for g in groups.tolist()], dtype=torch.bool)
+
+
 def decisions_of(item: Scored, algorithm: Algorithm) -> list[list[int]]:
     """Token indices of each decision of a rollout."""
     return decisions(item.rollout.mask, item.rollout.turns, algorithm.credit.level)
@@ -222,14 +237,21 @@ def _events(item: Scored, coef: float) -> list[tuple[int, float]]:
 
 
 def ref_gap(item: Scored) -> Tensor:
-    """`log pi - log ref` (n,) as sampled; 0 at tokens that the policy did not sample."""
+    """`log pi - log ref` (n,); 0 at tokens that the policy did not sample."""
     assert item.ref_logps is not None, "the KL in the reward needs reference log-probs"
-    gap = kl_estimate(torch.tensor(item.rollout.logps, dtype=torch.float64), item.ref_logps.double(), "k1")
+    gap = kl_estimate(_live_logps(item), item.ref_logps.double(), "k1")
     return torch.where(torch.tensor(item.rollout.mask), gap, 0.0)
 
 
+def _live_logps(item: Scored) -> Tensor:
+    """(n,) log-probs under the learner where they were computed, else as sampled: fresh samples have the same."""
+    if item.learner_logps is not None:
+        return item.learner_logps.double()
+    return torch.tensor(item.rollout.logps, dtype=torch.float64)
+
+
 def teacher_gap(item: Scored) -> Tensor:
-    """`log pi - log q` (n,) as sampled; 0 at tokens that the policy did not sample."""
+    """`log pi - log q` (n,); 0 at tokens that the policy did not sample."""
     assert item.teacher_logps is not None, "distillation by sampled tokens needs the teacher's log-probs"
-    gap = torch.tensor(item.rollout.logps, dtype=torch.float64) - item.teacher_logps.double()
+    gap = _live_logps(item) - item.teacher_logps.double()
     return torch.where(torch.tensor(item.rollout.mask), gap, 0.0)

@@ -32,6 +32,7 @@ def rest_of(algorithm: Algorithm) -> Mapping[str, str]:
     """KL to the start, what else there is, and where it is from."""
     kl = algorithm.kl
     held = f"{kl.coef:g} {kl.estimator}, {kl.place}" if kl.coef else "none"
+    held += f", to {kl.target:g}" if kl.target else ""
     if algorithm.pairs is not None:
         held = "in the pair loss"
     return {"KL to the start": held, "besides": _besides(algorithm), "paper": algorithm.paper}
@@ -48,12 +49,16 @@ def _clip(clip: ClipSpec) -> str:
 def _besides(algorithm: Algorithm) -> str:
     distill, overlong = algorithm.distill, algorithm.overlong.rule
     found = {
+        "by turn": algorithm.credit.level == "turn",
+        f"gamma {algorithm.credit.gamma:g}": algorithm.credit.gamma != 1.0,
         "dual clip": bool(algorithm.clip.dual),
+        f"weights up to {algorithm.truncate:g}": bool(algorithm.truncate),
         "entropy": bool(algorithm.entropy),
         "echo": bool(algorithm.echo),
         f"overlong {overlong}": overlong != "keep",
         f"resample {algorithm.resample}": bool(algorithm.resample),
         "teacher": bool(distill.coef) and not distill.privileged,
+        "by sampled tokens": bool(distill.coef) and distill.form == "sampled",
         "teacher, sees solution": bool(distill.coef) and distill.privileged,
     }
     return ", ".join(name for name, there in found.items() if there)

@@ -7,8 +7,8 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from prefrl.policy.advantages import UNIFORM_TOLERANCE, TotalOf, uniform
-from prefrl.policy.credit import Scored, countable, group_ids, ref_gap, teacher_gap
+from prefrl.policy.advantages import UNIFORM_TOLERANCE, TotalOf, moments
+from prefrl.policy.credit import Scored, countable, group_ids, has_signal, ref_gap, teacher_gap
 from prefrl.policy.parts import OverlongSpec
 from prefrl.types import Rollout, Score
 
@@ -35,7 +35,7 @@ def rollout_metrics(rollouts: Sequence[Rollout], scores: Sequence[Score]) -> dic
     metrics["reward/std"] = float(totals.std(correction=0))
     groups = group_ids(scored)
     compared = len(groups.unique()) < len(groups)  # groups of one have no signal of their own to report
-    return metrics | (group_metrics(totals, groups) if compared else {})
+    return metrics | (group_metrics(totals, groups, has_signal(scored)) if compared else {})
 
 
 def _parts(scores: Sequence[Score]) -> dict[str, float]:
@@ -53,15 +53,20 @@ def _is_error(part: str) -> bool:
     return part.rpartition("/")[2] == "error"
 
 
-def group_metrics(totals: Tensor, groups: Tensor) -> dict[str, float]:
-    """Fractions of groups: uniform or mixed and, where all rewards lie in [0, 1], all-fail and all-pass."""
-    flat = uniform(totals, groups)
+def group_metrics(totals: Tensor, groups: Tensor, signal: Tensor) -> dict[str, float]:
+    """Fractions of groups: uniform or mixed and, where all rewards lie in [0, 1], all-fail and all-pass.
+
+    Args:
+        totals: (B,) total rewards.
+        groups: (B,) group ids.
+        signal: (B,) whether the rollout's group can teach, see `has_signal`.
+    """
     fraction = {"all_fail": 0, "all_pass": 0, "uniform": 0, "mixed": 0}
     names = groups.unique()
     unit = bool(((totals >= -UNIFORM_TOLERANCE) & (totals <= 1.0 + UNIFORM_TOLERANCE)).all())
     for group in names:
         mine = groups == group
-        if not bool(flat[mine].all()):
+        if bool(signal[mine].any()):
             fraction["mixed"] += 1
             continue
         fraction["uniform"] += 1
@@ -94,10 +99,11 @@ def sampled_teacher_kl(scored: Sequence[Scored], total_of: TotalOf) -> float:
     return float(total / max(1.0, count))
 
 
-def explained_variance(values: Tensor, returns: Tensor) -> float:
+def explained_variance(values: Tensor, returns: Tensor, total_of: TotalOf) -> float:
     """`1 - Var(R - V) / Var(R)`: 1 for a perfect critic, 0 for a constant one; NaN where returns do not vary."""
-    spread = float(returns.var(correction=0)) if len(returns) else 0.0
-    return 1.0 - float((returns - values).var(correction=0)) / spread if spread > 0 else float("nan")
+    _, spread = moments(returns, total_of)
+    _, error = moments(returns - values, total_of)
+    return 1.0 - (error / spread) ** 2 if spread else float("nan")
 
 
 def with_sample_size(metrics: dict[str, float]) -> dict[str, float]:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from prefrl.errors import ConfigError, DataError, RewardError
+from prefrl.policy.advantages import moments
 from prefrl.policy.credit import Credit, CreditState, Scored, countable, credit
 from prefrl.policy.gather import More, Scorer, gather
 from prefrl.policy.metrics import (
@@ -25,6 +26,8 @@ from prefrl.policy.objective import objective_of, pair_objective, supervised_obj
 from prefrl.policy.parts import Algorithm, PairSpec
 from prefrl.policy.rows import bare_row, history_rows, paired_rows, selected_rows, value_rows, weighted_rows
 from prefrl.types import Extra, Objective, Prompt, Rollout, Row, Score, StepResult
+
+ROUND_SEEDS = 10**12  # seeds between the rounds of one step: further apart than those of all steps
 
 
 class Policy(Protocol):
@@ -73,6 +76,19 @@ class Critic(Protocol):
         ...
 
 
+def refuse_stale(algorithm: Algorithm, updates: int) -> None:
+    """Refuse several updates a batch without a ratio.
+
+    Raises:
+        ConfigError: from the second update on the gradient would be wrong.
+    """
+    if updates > 1 and algorithm.ratio == "none" and algorithm.pairs is None and algorithm.select is None:
+        raise ConfigError(
+            f"updates is {updates}, but algorithm {algorithm.name!r} has no importance ratio: from the second update "
+            "on its gradient would be wrong. Set updates to 1, or algorithm.ratio to 'token'."
+        )
+
+
 TeacherPrompt = Callable[[Rollout], tuple[int, ...]]  # the prompt of a rollout as the teacher sees it
 
 
@@ -87,7 +103,7 @@ class PolicyOptimizer:
         updates: optimizer updates made on each batch of rollouts, each over all of it.
         critic: values, where the algorithm needs them.
         teacher_prompt: what a privileged teacher is shown in place of a rollout's prompt.
-        state: what credit remembers from step to step; save and restore it with the weights.
+        state: what credit remembers from step to step.
     """
 
     policy: Policy
@@ -101,12 +117,7 @@ class PolicyOptimizer:
     def __post_init__(self) -> None:
         algorithm = self.algorithm
         self.state = CreditState(kl_coef=algorithm.kl.coef)
-        weighted = algorithm.pairs is None and algorithm.select is None
-        if self.updates > 1 and algorithm.ratio == "none" and weighted:
-            raise ConfigError(
-                f"updates is {self.updates}, but algorithm {algorithm.name!r} has no importance ratio: from the "
-                "second update on its gradient would be wrong. Set updates to 1, or algorithm.ratio to 'token'."
-            )
+        refuse_stale(algorithm, self.updates)
         if "values" in algorithm.needs and self.critic is None:
             raise ConfigError(
                 f"algorithm {algorithm.name!r} needs a critic and none was given. Make one with "
@@ -130,10 +141,11 @@ class PolicyOptimizer:
         size = self.algorithm.group_size
 
         def sample(some: Sequence[Prompt], round_: int) -> list[Rollout]:
-            drawn = self.policy.sample(some, size, seed=seed + round_ * 1_000_003)
+            drawn = self.policy.sample(some, size, seed=seed + round_ * ROUND_SEEDS)
             return [replace(r, group=f"{r.group}/{round_}") for r in drawn] if round_ else drawn
 
-        found = gather(sample, self.reward, prompts, rounds=self.algorithm.resample, more=more)
+        rounds, overlong = self.algorithm.resample, self.algorithm.overlong
+        found = gather(sample, self.reward, prompts, rounds=rounds, more=more, overlong=overlong)
         metrics = self.learn(found.rollouts, found.scores) | found.metrics
         metrics |= self.reward.update(found.rollouts, found.scores)
         return StepResult(metrics=metrics, rollouts=found.rollouts, scores=found.scores, version=self.policy.version)
@@ -143,7 +155,7 @@ class PolicyOptimizer:
         _refuse_nonfinite(rollouts, scores)
         scored = countable(rollouts, scores, self.algorithm.overlong, self.policy.budget)
         metrics = rollout_metrics(rollouts, scores) | staleness(rollouts, self.policy.version)
-        if not scored:
+        if not float(self.policy.total(torch.tensor([float(len(scored))]))):  # another process may have some
             raise RewardError(
                 f"None of {len(rollouts)} rollouts can be learnt from: each was unscored, empty or masked as overlong. "
                 "Raise sampling.max_new_tokens, or set algorithm.overlong.rule to 'keep'."
@@ -187,14 +199,13 @@ class PolicyOptimizer:
         assert self.critic is not None, "checked when the optimizer was made"
         given = credit(scored, self.algorithm, self.state, self.policy.total)
         rows = value_rows(scored, given, self.algorithm, self.policy.total)
-        masks = [torch.tensor(row.mask) for row in rows]
         old, returns = (
-            torch.cat([row.streams[name][mask] for row, mask in zip(rows, masks, strict=True)])
+            torch.cat([torch.zeros(0), *(row.streams[name][torch.tensor(row.mask)] for row in rows)])
             for name in ("old_values", "returns")
         )
         metrics = {
-            "critic/explained_variance": explained_variance(old, returns),
-            "critic/return": float(returns.mean()),
+            "critic/explained_variance": explained_variance(old, returns, self.policy.total),
+            "critic/return": moments(returns, self.policy.total)[0],
         }
         clip = self.algorithm.critic.clip
         for _ in range(self.updates):

@@ -74,12 +74,14 @@ class CriticSpec:
 
     kind    `head`: a linear head on the policy's body, which feels nothing of it; `separate`: a value network of its
             own; `lora`: a second adapter and a head on a LoRA policy's frozen base
+    base    of a separate network for a language model: a hub id or folder; empty copies the policy's body
     lr      learning rate; 0 takes ten times the policy's for a head, the policy's own otherwise
     clip    how far a value may move from the old one in a step; 0 for no bound
     warmup  first steps, in which only the critic learns
     """
 
     kind: Literal["head", "separate", "lora"] = "head"
+    base: str = ""
     lr: float = 0.0
     clip: float = 0.2
     warmup: int = 0
@@ -231,6 +233,8 @@ def _clip_problems(algorithm: Algorithm) -> Iterator[str]:
             f"clip.space 'sqrt_log' widens with the number of summed log-ratios, but ratio is {algorithm.ratio!r}. "
             "Set ratio to 'cumulative', or clip.space to 'ratio'."
         )
+    if clip.kind != "none" and not (clip.low > 0 and clip.high > 0):
+        yield f"clip.low is {clip.low} and clip.high {clip.high}: no room is left around ratio 1. Use numbers above 0."
     if clip.dual < 0:
         yield f"clip.dual is {clip.dual}; it would lose every negative advantage. Use 0 for none, or a bound above."
     if clip.dual and clip.kind != "min":

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 import torch
 from torch import Tensor
 
-from prefrl.policy.advantages import UNIFORM_TOLERANCE, TotalOf, reduction_weights
+from prefrl.policy.advantages import UNIFORM_TOLERANCE, TotalOf, reaches, reduction_weights
 from prefrl.policy.credit import Credit, CreditState, Scored, credit, decisions_of, group_ids
 from prefrl.policy.losses import truncated_weights
 from prefrl.policy.parts import Algorithm, SelectSpec
@@ -89,7 +89,7 @@ def selected_rows(
         best[group] = max(best.get(group, item.score.total), item.score.total)
     for item in scored:
         group, total = item.rollout.group, item.score.total
-        if total >= (spec.threshold if spec.keep == "above" else best[group]) - UNIFORM_TOLERANCE:
+        if reaches(total, spec.threshold if spec.keep == "above" else best[group]):
             kept.setdefault((group, item.rollout.completion_ids), item)
     chosen = list(kept.values())
     rows = [row_of(item) for item in chosen]

@@ -16,10 +16,11 @@ from prefrl.errors import ConfigError, did_you_mean
 from prefrl.evaluate.run_folder import REPORT, read
 from prefrl.model.language import LanguageModel
 from prefrl.model.load import load
-from prefrl.policy.algorithms import resolve
+from prefrl.parsing import check_keys
+from prefrl.policy.algorithms import ALGORITHMS, resolve
 from prefrl.policy.parts import Algorithm
 from prefrl.recipes.common import fitting_prompts, report_read, start
-from prefrl.recipes.rl import carry_out, key_of, kind_of
+from prefrl.recipes.rl import carry_out, key_of, kind_of, refuse
 from prefrl.recipes.teaching import check, with_solutions
 from prefrl.rewards.base import as_source
 from prefrl.types import Prompt
@@ -84,6 +85,8 @@ def optimize(
     """
     source = None if reward is None else as_source(reward)
     chosen: Any = dict(algorithm) if isinstance(algorithm, Mapping) else algorithm
+    if isinstance(chosen, Algorithm) and ALGORITHMS.get(chosen.name) == chosen:
+        chosen = chosen.name  # a row of the table: its name says it all
     resolved = resolve(chosen)  # refuse an illegal algorithm before anything is loaded
     name = policy if isinstance(policy, str) else policy.name
     parts = _sorted_options(options)
@@ -97,7 +100,9 @@ def optimize(
         output=str(output),
         **parts["run"],
     )
-    check(config, resolved)
+    adapted = None if isinstance(policy, str) else hasattr(policy.model, "peft_config")
+    check(config, resolved, adapted=adapted)
+    refuse(config, resolved, adapted=bool(adapted))
     key = key_of(config)
     with start(config, kind_of(resolved)) as folder:
         model = load(policy, seed=config.seed) if isinstance(policy, str) else policy
@@ -123,7 +128,10 @@ def _sorted_options(options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
         if name not in place:
             raise ConfigError(f"optimize has no option {name!r}; valid: {', '.join(place)}.{did_you_mean(name, place)}")
         kind = _MAPPINGS.get(name)
-        parts[place[name]][name] = kind(**value) if kind is not None and isinstance(value, Mapping) else value
+        if kind is not None and isinstance(value, Mapping):
+            check_keys(kind, value, f"optimize: {name}")
+            value = kind(**value)
+        parts[place[name]][name] = value
     return parts
 
 

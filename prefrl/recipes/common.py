@@ -204,8 +204,9 @@ def verifier_metrics(scores: Sequence[Score]) -> dict[str, float]:
         return {}
     prefix = names.pop()
     prefix = f"{prefix}/" if prefix else ""
-    parsed = [p[f"{prefix}parsed"] for p in parts]
-    correct = [p[f"{prefix}correct"] for p in parts]
+    judged = [p for p in parts if f"{prefix}parsed" in p]  # a part that only measures may be missing where it failed
+    parsed = [p[f"{prefix}parsed"] for p in judged]
+    correct = [p[f"{prefix}correct"] for p in judged]
     metrics = {"accuracy": sum(correct) / len(correct), "parse_rate": sum(parsed) / len(parsed)}
     return metrics | ({"accuracy_given_parsed": sum(correct) / sum(parsed)} if sum(parsed) else {})
 

@@ -15,6 +15,7 @@ from typing import Any
 
 from prefrl.config import CurriculumConfig
 from prefrl.errors import DataError
+from prefrl.policy.advantages import reaches
 from prefrl.types import Prompt, Rollout, Score
 
 BUCKETS = ("new", "none", "low", "high", "all")
@@ -35,7 +36,7 @@ def success_rates(rollouts: Sequence[Rollout], scores: Sequence[Score], success:
     for rollout, score in zip(rollouts, scores, strict=True):
         mine = found.setdefault(rollout.prompt.id, [])
         if score.ok:
-            mine.append(score.total >= success)
+            mine.append(reaches(score.total, success))
     return {name: fmean(mine) if mine else None for name, mine in found.items()}
 
 

@@ -22,6 +22,7 @@ from prefrl.evaluate.progress import Progress
 from prefrl.evaluate.run_folder import RunFolder
 from prefrl.model.engine import Engine
 from prefrl.model.language import LanguageModel
+from prefrl.policy.advantages import reaches
 from prefrl.policy.metrics import rollout_metrics
 from prefrl.policy.optimizer import learn_completions
 from prefrl.recipes.common import (
@@ -88,7 +89,7 @@ def select(rollouts: Sequence[Rollout], scores: Sequence[Score], *, threshold: f
     for rollout, score in scored:
         name = rollout.prompt.id
         least[name] = max(least.get(name, -math.inf), score.total) if threshold is None else threshold
-    accepted = [(r, s) for r, s in scored if s.total >= least[r.prompt.id]]
+    accepted = [(r, s) for r, s in scored if reaches(s.total, least[r.prompt.id])]
     distinct: dict[str, dict[tuple[int, ...], tuple[Rollout, Score]]] = {}
     for rollout, score in accepted:
         distinct.setdefault(rollout.prompt.id, {}).setdefault(rollout.completion_ids, (rollout, score))
@@ -154,7 +155,8 @@ class SelfTraining:
                 drawn = self.policy.sample(chunk, config.samples, config.sampling, seed=seed, version=self.updates)
                 rollouts += drawn
                 scores += self.reward.score(drawn)
-                progress.step(reward=fmean(s.total for s in scores if s.ok))
+                totals = [s.total for s in scores if s.ok]
+                progress.step({"reward": fmean(totals)} if totals else {})
         threshold = config.thresholds[min(number, len(config.thresholds)) - 1] if config.keep == "above" else None
         kept = select(rollouts, scores, threshold=threshold, limit=config.max_per_prompt)
         figures = {"round": float(number), "seconds": time.perf_counter() - began}
@@ -162,11 +164,14 @@ class SelfTraining:
         return kept
 
     def _nothing_kept(self, number: int, kept: Kept) -> str:
-        asked, best = kept.metrics["accept/threshold"], kept.metrics["accept/highest"]
-        why = (
-            f"Round {number} accepted none of its completions: the highest reward is {best:g}, the threshold {asked:g}."
-        )
-        cure = "Lower thresholds, raise samples or sampling.temperature, or warm up with prefrl sft."
+        asked, best = kept.metrics.get("accept/threshold"), kept.metrics["accept/highest"]
+        if asked is None or math.isnan(best):  # the best of a prompt is always accepted, so there was none
+            found = "none has both tokens and a score"
+            cure = "See errors, length/mean and stop/ in metrics.jsonl of the run."
+        else:
+            found = f"the highest reward is {best:g}, the threshold {asked:g}"
+            cure = "Lower thresholds, raise samples or sampling.temperature, or warm up with prefrl sft."
+        why = f"Round {number} accepted none of its completions: {found}."
         if number == 1:
             raise RewardError(f"{why} There is nothing to train on. {cure}")
         print(f"{why} The weights of round {number - 1} are kept. {cure}")

@@ -8,13 +8,16 @@ from dataclasses import dataclass, replace
 
 from prefrl.config import RLConfig
 from prefrl.data.splits import episode_key, prompt_key
+from prefrl.errors import ConfigError
 from prefrl.evaluate.progress import Progress
 from prefrl.evaluate.run_folder import RunFolder
 from prefrl.model.critic import Critic, make_critic
 from prefrl.model.engine import Engine
 from prefrl.model.language import LanguageModel
+from prefrl.model.load import is_adapter
+from prefrl.model.load import resolve as model_path
 from prefrl.policy.algorithms import resolve
-from prefrl.policy.optimizer import PolicyOptimizer
+from prefrl.policy.optimizer import PolicyOptimizer, refuse_stale
 from prefrl.policy.parts import Algorithm
 from prefrl.recipes.common import (
     Checked,
@@ -32,11 +35,12 @@ from prefrl.recipes.feed import Feed, Watched
 from prefrl.recipes.teaching import Teaching, check, teaching_of, with_solutions
 from prefrl.rewards.base import RewardSource
 from prefrl.rewards.specs import build
+from prefrl.rollout.environments import find_environment
 from prefrl.rollout.sampler import Sampler
 from prefrl.rollout.turns import MultiTurn
 from prefrl.types import Prompt, Rollout, Score
 
-EVALUATION_SEED = 1_000_003  # evaluations draw the same random numbers every time, and never those of training
+EVALUATION_SEED = 1_000_003  # evaluations draw the same random numbers every time
 
 
 @dataclass(frozen=True)
@@ -63,6 +67,7 @@ def run(config: RLConfig) -> RunFolder:
     """Optimize a policy as configured; everything is left in the run folder."""
     algorithm = resolve(config.algorithm)
     check(config, algorithm)  # refuse what cannot work before anything is loaded
+    refuse(config, algorithm, adapted=bool(config.policy.lora) or is_adapter(model_path(config.policy.name)))
     quiet()
     source = build(config.rewards) if config.rewards else None
     with start(config, kind_of(algorithm)) as folder:
@@ -74,6 +79,29 @@ def run(config: RLConfig) -> RunFolder:
         print(f"{len(train)} training prompts, {len(held_out)} held out; algorithm {algorithm.name}")
         carry_out(folder, policy, train, held_out, source, config)
     return folder
+
+
+def refuse(config: RLConfig, algorithm: Algorithm, *, adapted: bool) -> None:
+    """Refuse settings that no run could begin with.
+
+    Raises:
+        ConfigError: an environment that cannot be found, updates without a ratio, a critic that cannot be.
+    """
+    if config.environment:
+        find_environment(config.environment)
+    refuse_stale(algorithm, config.updates)
+    if "values" not in algorithm.needs:
+        return
+    if algorithm.critic.kind == "lora" and not adapted:
+        raise ConfigError(
+            "algorithm.critic.kind is 'lora', a second adapter, but the policy has none. Set policy.lora to a rank "
+            "such as 16, or algorithm.critic.kind to 'head' or 'separate'."
+        )
+    if algorithm.critic.warmup >= config.steps:
+        raise ConfigError(
+            f"algorithm.critic.warmup is {algorithm.critic.warmup} and steps {config.steps}: the policy would never "
+            "learn. Set warmup below steps."
+        )
 
 
 def kind_of(algorithm: Algorithm) -> str:
@@ -134,7 +162,7 @@ def optimize_policy(
             prompts = feed.take(config.prompts_per_step)
             result = optimizer.step(prompts, seed=config.seed * 1_000_000 + step, more=feed.take)
             seconds = time.perf_counter() - began
-            tokens = sum(sum(r.mask) for r in result.rollouts)
+            tokens = sum(sum(r.mask) for r in result.rollouts) + result.metrics.get("resample/wasted_tokens", 0)
             metrics = _measured({**result.metrics, **feed.metrics()}, config)
             folder.log(step, {**metrics, "seconds": seconds, "tokens_per_second": tokens / seconds}, phase)
             folder.samples(step, sample_rows(result.rollouts, result.scores, policy="training", limit=2))
@@ -179,6 +207,7 @@ def _engine(
     policy: LanguageModel, algorithm: Algorithm, config: RLConfig, teaching: Teaching | None
 ) -> tuple[Engine, Critic | None]:
     """The engine of a run and, where the algorithm needs one, its critic."""
+    warmup = algorithm.critic.warmup if "values" in algorithm.needs else 0
     updates = config.steps * config.updates
     sampler: Sampler = policy
     budget = config.sampling.max_new_tokens
@@ -191,7 +220,7 @@ def _engine(
         sampler=sampler,
         sampling=config.sampling,
         budget=budget,
-        total_steps=updates,
+        total_steps=updates - warmup * config.updates,
         reference="reference" in algorithm.needs,
         teacher=teaching.teacher if teaching else None,
     )
@@ -199,7 +228,10 @@ def _engine(
         return engine, None
     spec = algorithm.critic
     lr = spec.lr or config.policy.lr * (10.0 if spec.kind == "head" else 1.0)
-    return engine, make_critic(spec.kind, policy, lr=lr, optim=config.policy, total_steps=updates, seed=config.seed)
+    critic = make_critic(
+        spec.kind, policy, lr=lr, base=spec.base, optim=config.policy, total_steps=updates, seed=config.seed
+    )
+    return engine, critic
 
 
 def _measured(metrics: Mapping[str, float], config: RLConfig) -> dict[str, float]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from torch import Tensor
 
@@ -56,7 +57,7 @@ class Teaching:
         return sum(float(kl.sum()) for kl in kls) / tokens if tokens else float("nan")
 
 
-def check(config: RLConfig, algorithm: Algorithm) -> None:
+def check(config: RLConfig, algorithm: Algorithm, *, adapted: bool | None = None) -> None:
     """Refuse a configuration that has nothing to learn from: no reward and no teacher, or one that knows no more."""
     teacher, privileged = config.teacher, algorithm.distill.privileged
     if not algorithm.distill.coef:
@@ -78,7 +79,8 @@ def check(config: RLConfig, algorithm: Algorithm) -> None:
             f"teacher.solution is {teacher.solution!r}, but the teacher of algorithm {algorithm.name!r} sees no "
             "solution. Use --algorithm opsd or --algorithm.distill.privileged true, or leave teacher.solution empty."
         )
-    adapted = bool(config.policy.lora) or is_adapter(model_path(config.policy.name))
+    if adapted is None:
+        adapted = bool(config.policy.lora) or is_adapter(model_path(config.policy.name))
     if teacher.name == BASE and not adapted:
         raise ConfigError(
             f"teacher.name is {BASE!r}, but {config.policy.name} has no adapter to take off. Set policy.lora to a "
@@ -96,7 +98,7 @@ def _is_the_start(config: RLConfig) -> bool:
     name, policy = config.teacher.name, model_path(config.policy.name)
     if name == BASE:
         return not is_adapter(policy)  # a new adapter is 0 at the start
-    return not name or model_path(name) == policy
+    return not name or Path(model_path(name)).resolve() == Path(policy).resolve()
 
 
 def teaching_of(policy: LanguageModel, config: RLConfig, algorithm: Algorithm) -> Teaching | None:

@@ -3,14 +3,9 @@
 from __future__ import annotations
 
 import functools
-import importlib
-import importlib.util
 import inspect
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
-from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from prefrl import plugins
@@ -105,7 +100,7 @@ def _from_kind(kind: str, arguments: Mapping[str, Any]) -> Any:
     if plugged and kind in KINDS:
         raise ConfigError(f"{plugins.owner(GROUP, kind)} has a plug-in named like the built-in reward {kind!r}")
     if kind in KINDS:
-        return _call(kind, _import(KINDS[kind]), arguments)
+        return _call(kind, plugins.import_path(KINDS[kind], "reward"), arguments)
     if not plugged:
         kinds = _kinds()
         raise ConfigError(
@@ -122,7 +117,7 @@ def _from_kind(kind: str, arguments: Mapping[str, Any]) -> Any:
 
 
 def _from_path(path: str, arguments: Mapping[str, Any]) -> Any:
-    target = _import(path)
+    target = plugins.import_path(path, "reward")
     if isinstance(target, type):
         target, arguments = _call(path, target, arguments), {}
     if isinstance(target, RewardSource):
@@ -149,37 +144,3 @@ def _call(kind: str, factory: Callable[..., Any], arguments: Mapping[str, Any]) 
     if missing:
         raise ConfigError(f"reward kind {kind!r} needs the argument {missing[0]!r}; its arguments: {shown}")
     return factory(**arguments)
-
-
-def _import(path: str) -> Any:
-    """The object at `package.module:attribute` or `path/to/file.py:attribute`."""
-    place, _, attribute = path.rpartition(":")
-    try:
-        module = _load_file(Path(place)) if place.endswith(".py") else importlib.import_module(place)
-    except ConfigError:
-        raise
-    except Exception as error:
-        hint = "" if place.endswith(".py") else f"; for a file give path/to/file.py:{attribute}"
-        raise ConfigError(f"cannot import {place!r}: {type(error).__name__}: {error}{hint}") from error
-    found: Any = module
-    for name in attribute.split("."):
-        if not hasattr(found, name):
-            public = [n for n, value in vars(module).items() if callable(value) and not n.startswith("_")]
-            raise ConfigError(
-                f"{place!r} has no {attribute!r}; it has {', '.join(public) or 'no functions'}."
-                f"{did_you_mean(attribute, public)}"
-            )
-        found = getattr(found, name)
-    return found
-
-
-def _load_file(path: Path) -> ModuleType:
-    if not path.is_file():
-        raise ConfigError(f"no file {str(path)!r} (looked in {str(Path.cwd())!r})")
-    name = f"prefrl_user_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None and spec.loader is not None, "every .py file has a loader"
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look their module up there
-    spec.loader.exec_module(module)
-    return module

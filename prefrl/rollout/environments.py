@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, Protocol, TypeAlias
 
 from prefrl.errors import ConfigError, did_you_mean
+from prefrl.plugins import import_path
 from prefrl.types import Prompt
 
 
@@ -53,25 +53,18 @@ ENVIRONMENTS: dict[str, str] = {"guessing": "prefrl.rollout.guessing:GuessingInW
 
 
 def find_environment(name: str) -> MakeEnvironment:
-    """What makes the environment of that name, or of a path `package.module:attribute` of your own.
+    """What makes the environment of that name, or of a path of your own; see `prefrl.plugins.import_path`.
 
     Raises:
         ConfigError: there is no such environment, or it cannot be imported or called.
     """
     path = ENVIRONMENTS.get(name, name)
-    module, _, attribute = path.partition(":")
-    if not attribute:
+    if ":" not in path:
         raise ConfigError(
-            f"There is no environment {name!r}; valid: {', '.join(ENVIRONMENTS)}, or your own as package.module:name."
-            f"{did_you_mean(name, ENVIRONMENTS)}"
+            f"There is no environment {name!r}; valid: {', '.join(ENVIRONMENTS)}, or your own as package.module:name "
+            f"or path/to/file.py:name.{did_you_mean(name, ENVIRONMENTS)}"
         )
-    try:
-        made = getattr(importlib.import_module(module), attribute)
-    except Exception as error:
-        raise ConfigError(
-            f"The environment {name!r} cannot be imported: {type(error).__name__}: {error}. Expected "
-            "package.module:name, the name of a class or function that makes an environment when called."
-        ) from error
+    made = import_path(path, "environment")
     if not callable(made):
         raise ConfigError(
             f"The environment {name!r} is {made!r}; expected a class or function that makes one when called without "

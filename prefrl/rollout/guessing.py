@@ -63,7 +63,7 @@ class Game:
             DataError: there is no such column, or no number of the game in it.
         """
         target = prompt.columns.get("target")
-        if not isinstance(target, int) or not 1 <= target <= NUMBERS:
+        if isinstance(target, bool) or not isinstance(target, int) or not 1 <= target <= NUMBERS:
             raise DataError(
                 f"Prompt {prompt.id!r} hides the number {target!r}; expected a column 'target' with a whole number "
                 f"from 1 to {NUMBERS}."

@@ -172,7 +172,7 @@ def _draw_batch(
     where = {prompt: i for i, prompt in enumerate(prompts)}
     source = torch.tensor([where[r.prompt_ids] for r in requests], device=device)
     state = _Decoding(decoder, prompts, source, params.max_new_tokens)
-    uniforms = torch.stack([r.uniforms for r in requests]).to(device)
+    uniforms = _wide(torch.stack([r.uniforms for r in requests]), device).to(device)
     eos_ids = torch.tensor(list(eos), device=device)
     ids: list[list[int]] = [[] for _ in requests]
     logps: list[list[float]] = [[] for _ in requests]
@@ -225,11 +225,16 @@ def pick(logits: Tensor, uniforms: Tensor, temperature: float) -> tuple[Tensor, 
     if vocabulary % _BLOCK:
         weights = torch.nn.functional.pad(weights, (0, -vocabulary % _BLOCK))
     weights = weights.view(batch, -1, _BLOCK)
-    blocks = weights.sum(-1).double().cumsum(-1)
+    blocks = _wide(weights.sum(-1)).cumsum(-1)
     total = blocks[:, -1:]
     tokens = best if temperature == 0 else _invert(weights, blocks, uniforms[:, None] * total)
     logps = scaled.gather(-1, tokens) - top - total.log()
     return tokens.squeeze(-1), logps.squeeze(-1).float()
+
+
+def _wide(values: Tensor, device: torch.device | None = None) -> Tensor:
+    """In float64, but where the device (by default that of the values) has none."""
+    return values.float() if (device or values.device).type == "mps" else values.double()
 
 
 def _invert(weights: Tensor, blocks: Tensor, target: Tensor) -> Tensor:
@@ -237,7 +242,7 @@ def _invert(weights: Tensor, blocks: Tensor, target: Tensor) -> Tensor:
     block = torch.searchsorted(blocks, target, right=True).clamp_(max=blocks.shape[1] - 1)
     before = torch.where(block > 0, blocks.gather(-1, (block - 1).clamp(min=0)), 0.0)
     rows = torch.arange(len(weights), device=weights.device)
-    inside = weights[rows, block.squeeze(-1)].double().cumsum(-1)
+    inside = _wide(weights[rows, block.squeeze(-1)]).cumsum(-1)
     # Rounding may leave the target past the end of the block's own sum: take its last entry of weight > 0.
     last = (weights[rows, block.squeeze(-1)] > 0).long().mul(torch.arange(1, _BLOCK + 1, device=weights.device))
     offset = torch.searchsorted(inside, target - before, right=True)

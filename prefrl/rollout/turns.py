@@ -117,7 +117,7 @@ class MultiTurn:
         """Take one turn of the policy and the environment's reply to it."""
         episode.speak(drawn)
         text = self.policy.decode(list(drawn.ids))
-        reply = episode.guarded(lambda: Reply(*episode.environment.step(text)))
+        reply = episode.guarded(lambda: _reply(episode.environment.step(text)))
         if reply is None:
             return
         if reply.ended or len(episode.turns) == self.max_turns:
@@ -198,6 +198,13 @@ class _Episode:
         report = None if self.error else self.guarded(lambda: dict(self.environment.report()))
         mine = {"turns_cut": self.turns_cut} | ({"error": self.error} if self.error else {})
         return {**(report or {}), **mine}
+
+
+def _reply(answer: Any) -> Reply:
+    """A reply from what `step` returned, which may be a plain tuple."""
+    if isinstance(answer, str):  # unpacking would make a text and an end of its letters
+        raise TypeError("step returned a text; expected Reply(text, ended)")
+    return Reply(*answer)
 
 
 def _shown(prompt: Prompt, observation: str) -> Prompt:

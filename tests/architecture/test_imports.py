@@ -33,7 +33,7 @@ ALLOWED: dict[str, set[str]] = {
     "parsing": {"errors"},
     "plugins": {"errors"},
     "data": NOUNS,
-    "rollout": NOUNS | {"config"},
+    "rollout": NOUNS | {"config", "plugins"},
     "model": NOUNS | {"config", "data", "rollout"},
     "policy": NOUNS,  # takes the engine and the reward source by protocol
     "rewards": NOUNS | {"plugins", "model"},  # a learned reward runs a model

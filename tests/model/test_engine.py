@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -432,3 +433,20 @@ def test_smallest_and_largest_over_all_micro_batches(token_budget):
     metrics = one.step(rows, objective)
     assert metrics["p/min"] == pytest.approx(float(logps.min()), rel=1e-5)
     assert metrics["p/max"] == pytest.approx(float(logps.max()), rel=1e-4)
+
+
+def test_a_step_in_which_nothing_counts_moves_nothing_even_with_momentum():
+    policy = language_model()
+    engine = Engine(policy, ModelConfig(lr=1e-2))
+    rows = random_rows({3: 2})
+    for row in rows:
+        row.streams["ce"] = torch.ones(len(row.mask))
+    objective = lambda batch: (-(batch.streams["ce"] * batch.logps).sum(), {})  # noqa: E731
+    engine.step(rows, objective)
+    before = engine.snapshot()
+    for row in rows:
+        row.streams["ce"] = torch.zeros(len(row.mask))
+    for processes in (1, 2):
+        engine.accelerator = SimpleNamespace(num_processes=processes, device="cpu", reduce=lambda t, _: t)
+        engine.step(rows, objective)
+        assert all(torch.equal(a, b) for a, b in zip(before, engine.snapshot(), strict=True))

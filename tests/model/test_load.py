@@ -125,7 +125,8 @@ def test_an_unknown_dtype(base):
 
 def test_dtypes(base):
     assert next(load(base, dtype="bfloat16").module.parameters()).dtype == torch.bfloat16
-    assert pick_dtype("auto", torch.device("cpu")) == torch.float32
+    assert pick_dtype("auto", torch.device("cpu"), frozen=True) == torch.float32
+    assert pick_dtype("auto", torch.device("cuda"), frozen=False) == torch.float32  # small updates survive
     assert pick_device("cpu") == torch.device("cpu")
 
 

@@ -151,7 +151,7 @@ def test_an_algorithm_is_itself():
     ("spec", "message"),
     [
         ("grop", r"Unknown algorithm 'grop'; valid: reinforce, .*Did you mean 'grpo'\?"),
-        ({}, "Unknown algorithm ''"),
+        ({}, "An algorithm has no name"),
         ({"name": "grpo", "clipp": {}}, r"algorithm 'grpo' has no part 'clipp'; valid: .*Did you mean 'clip'\?"),
         ({"name": "grpo", "paper": "mine"}, "has no part 'paper'"),
         ({"name": "grpo", "clip": {"hihg": 1}}, r"'grpo': clip has no part 'hihg'; valid: kind, .*Did you mean 'high'"),

@@ -1,11 +1,14 @@
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from fakes import TableReward
 from tiny import rollout
 
 from prefrl.policy.gather import gather
-from prefrl.types import Prompt, Score
+from prefrl.policy.parts import OverlongSpec
+from prefrl.types import Prompt, Score, StopReason
 
 REWARDS = {"fail": (0.0, 0.0), "pass": (1.0, 1.0), "mixed": (1.0, 0.0), "fifths": (0.2, 0.4), "noise": (0.3, 0.1 + 0.2)}
 
@@ -64,11 +67,14 @@ def test_groups_without_a_signal_are_replaced_until_the_batch_is_full():
     assert drawing.rounds == [0, 1, 2]
 
 
+def costs(found):
+    return {name: value for name, value in found.metrics.items() if name.startswith("resample/")}
+
+
 def test_what_replacing_costs():
     _, found = gathered(["mixed", "fail", "pass"], "fail", "mixed", "fifths")
     # Six groups of two rollouts of two tokens seen, three kept.
-    assert found.metrics == {
-        "errors": 0.0,
+    assert costs(found) == {
         "resample/rounds": 2.0,
         "resample/discarded": 0.5,
         "resample/wasted_tokens": 12.0,
@@ -98,8 +104,7 @@ def test_without_any_signal_the_first_rollouts_are_reported():
 def test_a_full_batch_asks_for_nothing():
     drawing, found = gathered(["mixed", "fifths"], "mixed")
     assert drawing.asked == []
-    assert found.metrics == {
-        "errors": 0.0,
+    assert costs(found) == {
         "resample/rounds": 0.0,
         "resample/discarded": 0.0,
         "resample/wasted_tokens": 0.0,
@@ -134,3 +139,43 @@ def test_an_unscored_member_stays_with_its_group():
     three = [rollout((k,), group="g") for k in range(3)]
     found = gather(lambda *_: three, TableReward(partly), named("any"), rounds=1, more=lambda n: [])
     assert [s.ok for s in found.scores] == [True, True, False]
+
+
+def test_figures_are_those_of_all_that_was_sampled():
+    _, found = gathered(["mixed", "fail", "pass"], "fail", "mixed", "fifths")
+    assert found.metrics["groups/mixed"] == 0.5
+    assert found.metrics["groups/all_fail"] == pytest.approx(2 / 6)
+    assert found.metrics["reward/mean"] == pytest.approx(4.6 / 12)
+
+
+@pytest.mark.parametrize(("rule", "kept"), [("keep", ["a"]), ("mask", []), ("zero", ["a"]), ("soft", ["a"])])
+def test_a_group_is_judged_by_what_counts_of_it(rule, kept):
+    """Rewards 1 and 0, the second one truncated: masked out, the first has nothing to be compared with."""
+    rollouts = [rollout((1,), group="a"), rollout((1,), group="a", stop=StopReason.LENGTH)]
+    scores = [Score(value=1.0), Score(value=0.0)]
+    scorer = SimpleNamespace(score=lambda some: scores[: len(some)])
+    drawn = iter([rollouts])
+    found = gather(
+        lambda prompts, _: next(drawn, []),
+        scorer,
+        [Prompt(id="a", text="?")],
+        rounds=1,
+        more=lambda n: [],
+        overlong=OverlongSpec(rule=rule),
+    )
+    assert found.metrics["resample/filled"] == len(kept)
+
+
+def test_a_truncated_success_that_is_scored_0_is_a_signal():
+    rollouts = [rollout((1,), group="a"), rollout((1,), group="a", stop=StopReason.LENGTH)]
+    scorer = SimpleNamespace(score=lambda some: [Score(value=1.0)] * len(some))
+    drawn = iter([rollouts])
+    found = gather(
+        lambda *_: next(drawn, []),
+        scorer,
+        [Prompt(id="a", text="?")],
+        rounds=1,
+        more=lambda n: [],
+        overlong=OverlongSpec(rule="zero"),
+    )
+    assert found.metrics["resample/filled"] == 1.0

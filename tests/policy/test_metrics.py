@@ -8,6 +8,7 @@ import torch
 from fakes import alone, scored
 from tiny import rollout
 
+from prefrl.policy.credit import has_signal
 from prefrl.policy.metrics import (
     explained_variance,
     group_metrics,
@@ -21,7 +22,8 @@ from prefrl.types import Score, StopReason
 
 
 def fractions(rewards, groups):
-    return group_metrics(torch.tensor(rewards, dtype=torch.float64), torch.tensor(groups))
+    items = [scored(reward, (1,), group=str(group)) for reward, group in zip(rewards, groups, strict=True)]
+    return group_metrics(torch.tensor(rewards, dtype=torch.float64), torch.tensor(groups), has_signal(items))
 
 
 def test_fractions_of_groups():
@@ -64,9 +66,9 @@ def test_figures_of_a_batch():
         "reward/mean": 0.75,
         "reward/std": pytest.approx(math.sqrt(0.125)),
         "groups/all_fail": 0.0,
-        "groups/all_pass": 0.5,
-        "groups/uniform": 1.0,
-        "groups/mixed": 0.0,
+        "groups/all_pass": 0.0,  # value and step are events of two kinds: the values differ
+        "groups/uniform": 0.5,
+        "groups/mixed": 0.5,
     }
 
 
@@ -89,8 +91,22 @@ def test_staleness():
 
 
 def test_a_reward_that_is_1_up_to_float_noise_passes():
-    totals = torch.tensor([sum([0.1] * 10)] * 2, dtype=torch.float64)
-    assert group_metrics(totals, torch.zeros(2, dtype=torch.long))["groups/all_pass"] == 1.0
+    assert fractions([sum([0.1] * 10)] * 2, [0, 0])["groups/all_pass"] == 1.0
+
+
+def test_equal_totals_of_different_steps_are_a_signal():
+    """Credit compares steps, and so do the figures: a group of equal totals is not uniform when its steps differ."""
+    rollouts = [rollout((1, 2, 3, 4), group="a") for _ in range(2)]
+    scores = [Score(steps=((1, 1.0), (3, 0.0))), Score(steps=((1, 0.25), (3, 0.75)))]
+    assert rollout_metrics(rollouts, scores)["groups/mixed"] == 1.0
+
+
+def test_a_group_of_one_has_no_signal():
+    assert has_signal([scored(1.0, group="a"), scored(0.0, group="a"), scored(1.0, group="b")]).tolist() == [
+        True,
+        True,
+        False,
+    ]
 
 
 def test_kl_is_in_nats_an_answer_and_blind_to_observations():
@@ -103,11 +119,11 @@ def test_kl_is_in_nats_an_answer_and_blind_to_observations():
 
 def test_explained_variance():
     returns = torch.tensor([0.0, 1.0, 2.0, 3.0])
-    assert explained_variance(returns, returns) == 1.0
-    assert explained_variance(torch.full((4,), 7.0), returns) == 0.0
+    assert explained_variance(returns, returns, alone) == 1.0
+    assert explained_variance(torch.full((4,), 7.0), returns, alone) == 0.0
     # Errors -.5, .5, -.5, .5 of variance .25; returns of variance 1.25.
-    assert explained_variance(torch.tensor([0.5, 0.5, 2.5, 2.5]), returns) == pytest.approx(0.8)
-    assert math.isnan(explained_variance(returns, torch.ones(4)))
+    assert explained_variance(torch.tensor([0.5, 0.5, 2.5, 2.5]), returns, alone) == pytest.approx(0.8)
+    assert math.isnan(explained_variance(returns, torch.ones(4), alone))
 
 
 def test_effective_sample_size():

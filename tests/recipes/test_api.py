@@ -154,3 +154,20 @@ def test_import_is_cheap():
     root = Path(prefrl.__file__).parents[1]
     done = subprocess.run([sys.executable, "-c", code], cwd=root, capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "set()"
+
+
+def test_misspelt_choices_are_refused_from_python_too(policy, tmp_path):
+    for options, says in (
+        ({"curriculum": {"kind": "retired"}}, "kind is 'retired'; valid: uniform, retire, staged. Did you mean 'retire'"),
+        ({"schedule": "lineer"}, "schedule is 'lineer'; valid: .* Did you mean 'linear'"),
+        ({"teacher": {"nam": "x"}}, "optimize: teacher: unknown key 'nam'"),
+    ):
+        with pytest.raises(ConfigError, match=says):
+            optimize(policy, ["a", "b"], short, tmp_path / "run", **options)
+
+
+def test_a_row_of_the_table_is_saved_by_its_name(policy, tmp_path):
+    from prefrl.policy.algorithms import ALGORITHMS
+
+    run = optimize(policy, [f"Say {i}" for i in range(6)], short, tmp_path / "run", algorithm=ALGORITHMS["dr_grpo"])
+    assert yaml.safe_load((run.path / "config.yaml").read_text())["algorithm"] == "dr_grpo"

@@ -270,3 +270,22 @@ def test_interrupted(model, prompts, tmp_path, monkeypatch, capsys):
     assert main([str(a) for a in arguments]) == 130
     assert capsys.readouterr().err == "prefrl: interrupted; everything written so far is kept.\n"
     assert read(tmp_path / "o").status["error"] == "interrupted"
+
+
+@pytest.mark.parametrize(
+    ("flags", "says"),
+    [
+        (("--environment", "guesing"), "Did you mean 'guessing'"),
+        (("--algorithm", "reinforce", "--updates", "2"), "has no importance ratio"),
+        (("--algorithm", "ppo", "--algorithm.critic.kind", "lora"), "a second adapter, but the policy has none"),
+        (("--algorithm", "ppo", "--algorithm.critic.warmup", "9", "--steps", "3"), "the policy would never learn"),
+        (("--updates", "0"), "updates is 0; expected 1 or more"),
+        (("--eval_samples", "0"), "eval_samples is 0; expected 1 or more"),
+    ],
+)
+def test_what_no_run_could_begin_with_leaves_no_folder(flags, says, tmp_path, capsys):
+    output = tmp_path / "run"
+    rewards = ("--rewards", "[{kind: exact, column: answer}]")
+    assert main(["rl", "--data.train", "task:products", "--output", str(output), *rewards, *flags]) == 2
+    assert says in capsys.readouterr().err
+    assert not output.exists()

@@ -15,9 +15,11 @@ from prefrl.data.formats import to_completions
 from prefrl.data.tables import load_table
 from prefrl.errors import ConfigError
 from prefrl.evaluate.run_folder import read
+from prefrl.model.language import LanguageModel
 from prefrl.model.load import load
 from prefrl.policy.optimizer import learn_completions
 from prefrl.recipes import rejection
+from prefrl.recipes.common import Checked
 from prefrl.recipes.rejection import select
 from prefrl.types import Score, StopReason
 
@@ -191,6 +193,25 @@ def test_a_later_round_without_anything_accepted_keeps_the_weights(model, prompt
     assert "The weights of round 1 are kept" in " ".join(capsys.readouterr().out.split())
     pairs = zip(*(weights(tmp_path / name / "checkpoints" / "final") for name in ("one", "two")), strict=True)
     assert all(torch.equal(a, b) for a, b in pairs)
+
+
+@pytest.mark.parametrize("keep", ["best", "above"])
+def test_a_round_without_tokens_says_so(keep, model, prompts, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(LanguageModel, "sample", lambda self, chunk, *_, **__: [rollout((), group=p.id) for p in chunk])
+    assert go(model, prompts, tmp_path / "out", "--data.eval_fraction", "0", "--keep", keep) == 2
+    error = capsys.readouterr().err
+    assert "Round 1 accepted none of its completions: none has both tokens and a score." in error
+    assert "nan" not in error and "threshold" not in error and error.count("\n") == 1
+
+
+def test_a_round_without_scores_shows_its_progress(model, prompts, tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(Checked, "score", lambda self, rollouts: [Score.failed("why") for _ in rollouts])
+    assert go(model, prompts, tmp_path / "out", "--data.eval_fraction", "0", "--max_error_fraction", "1.0") == 2
+    shown = capsys.readouterr()
+    assert "round 1: samples 2/2\n" in shown.out  # and no figure
+    assert "none has both tokens and a score" in shown.err
+    run = read(tmp_path / "out")
+    assert run.state == "failed" and train(run, "errors") == [1.0]
 
 
 def test_a_subset_of_the_prompts_a_round(model, prompts, tmp_path):

@@ -128,6 +128,12 @@ def test_a_function_of_a_file(tmp_path, monkeypatch, rollout):
         build(["mine.py:constnt"])
 
 
+def test_a_function_of_a_module_in_the_current_folder(tmp_path, monkeypatch, rollout):
+    (tmp_path / "my_local_rewards.py").write_text("def half(text):\n    return 0.5\n")
+    monkeypatch.chdir(tmp_path)
+    assert value(build(["my_local_rewards:half"]), rollout()) == 0.5
+
+
 @pytest.mark.parametrize(
     ("spec", "message"),
     [

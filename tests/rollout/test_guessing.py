@@ -85,7 +85,7 @@ def test_a_conversation_is_answered_by_bare_messages():
     assert environment.step("9").text == "lower"
 
 
-@pytest.mark.parametrize("target", [None, 0, 17, "7"])
+@pytest.mark.parametrize("target", [None, 0, 17, "7", True])
 def test_a_target_that_is_none(target):
     with pytest.raises(DataError, match="expected a column 'target' with a whole number from 1 to 16"):
         Game(hidden(target))

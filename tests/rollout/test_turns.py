@@ -292,6 +292,13 @@ def test_an_environment_that_does_not_reply_is_an_error():
     assert r.info["error"].startswith("environment: TypeError")
 
 
+@pytest.mark.parametrize("text", ["no", "higher", ""])
+def test_a_bare_text_is_no_reply(text):
+    (r,) = MultiTurn(speaker("text"), reply_to_all(text)).sample(TEXTS[:1], 1, TURN, seed=0)
+    assert r.info["error"] == "environment: TypeError: step returned a text; expected Reply(text, ended)"
+    assert len(r.turns) == 1
+
+
 @pytest.mark.parametrize("key", ["success", "rewards"])
 def test_it_is_the_sampler_of_an_engine(key):
     class Rewarding(Counting):
