@@ -117,3 +117,13 @@ def test_prompts_count_for_every_row_where_they_are_not_shared():
     assert positions(rows, shared=True) == 3 + 4
     assert positions(rows, shared=False) == 4 * 3 + 4
     assert [len(batch) for batch in pack(rows, 8, shared=False)] == [2, 2]
+
+
+def test_a_teachers_longer_prompts_count():
+    rows = random_rows({3: 8})
+    for row in rows:
+        row.teacher_prompt_ids = (1,) * 1000
+    assert positions(rows) >= 1000
+    apart = [replace(row, teacher_prompt_ids=(i,) * 1000) for i, row in enumerate(rows)]
+    assert all(len(micro) <= 2 for micro in pack(apart, 2048))
+    assert len(pack(random_rows({3: 8}), 2048)) == 1

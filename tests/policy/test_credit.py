@@ -328,3 +328,12 @@ def test_a_soft_penalty_leaves_an_open_episode_open():
     (item,) = countable([cut], [Score(steps=((0, 1.0),))], OverlongSpec(rule="soft"), 4)
     assert item.awaits
     assert item.score.steps == ((0, 1.0), (3, pytest.approx(-1.0)))
+
+
+def test_the_kl_paid_is_that_of_the_learner_where_it_is_known():
+    """A stale sampler that equals the reference would hide all drift since."""
+    algorithm = parts("rloo", kl={"coef": 0.5}, truncate=2.0)
+    drifted = scored(0.0, (1,), logps=(-1.0,), ref=(-1.0,), learner=(-0.2,))
+    still = scored(0.0, (1,), logps=(-1.0,), ref=(-1.0,), learner=(-1.0,))
+    advantages = credit([drifted, still], algorithm, CreditState(kl_coef=0.5), alone).advantages
+    assert [float(a[0]) for a in advantages] == pytest.approx([-0.4, 0.4])

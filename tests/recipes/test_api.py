@@ -158,7 +158,10 @@ def test_import_is_cheap():
 
 def test_misspelt_choices_are_refused_from_python_too(policy, tmp_path):
     for options, says in (
-        ({"curriculum": {"kind": "retired"}}, "kind is 'retired'; valid: uniform, retire, staged. Did you mean 'retire'"),
+        (
+            {"curriculum": {"kind": "retired"}},
+            "kind is 'retired'; valid: uniform, retire, staged. Did you mean 'retire'",
+        ),
         ({"schedule": "lineer"}, "schedule is 'lineer'; valid: .* Did you mean 'linear'"),
         ({"teacher": {"nam": "x"}}, "optimize: teacher: unknown key 'nam'"),
     ):

@@ -16,7 +16,8 @@ from prefrl.model.load import load
 from prefrl.model.reward_model import load_reward_model
 from prefrl.parsing import parse
 from prefrl.recipes import reward as reward_recipe
-from prefrl.recipes.common import batches
+from prefrl.recipes.common import batches, verifier_metrics
+from prefrl.types import Score
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 ALGORITHMS = (
@@ -289,3 +290,9 @@ def test_batches_bring_every_item_once_a_pass():
     assert sorted(drawn[:5]) == sorted(drawn[5:]) == [0, 1, 2, 3, 4]
     larger = next(batches(range(3), 7, seed=0))
     assert sorted(larger[:3]) == sorted(larger[3:6]) == [0, 1, 2]
+
+
+def test_a_verifier_that_only_measures_may_fail_on_some():
+    judged = Score(value=1.0, parts={"numeric/parsed": 1.0, "numeric/correct": 1.0})
+    failed = Score(value=0.0, parts={"numeric/error": 1.0})
+    assert verifier_metrics([judged, failed]) == {"accuracy": 1.0, "parse_rate": 1.0, "accuracy_given_parsed": 1.0}
