@@ -96,7 +96,11 @@ MAIN_CHARTS = (
         metrics={"chosen_logp": "chosen", "rejected_logp": "rejected"},
         caption="Summed over the answer. Both may fall while the margin grows.",
     ),
-    Chart(title="Loss", metrics={"loss": "loss", "nll": "negative log-likelihood"}),
+    Chart(
+        title="Loss",
+        metrics={"loss": "loss", "nll": "negative log-likelihood"},
+        caption="In policy optimization it hovers around 0, as advantages are centred: its gradient is what learns.",
+    ),
 )
 OPTIMIZER_CHARTS = (
     Chart(
