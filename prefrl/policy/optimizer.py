@@ -123,7 +123,7 @@ class PolicyOptimizer:
                 f"algorithm {algorithm.name!r} needs a critic and none was given. Make one with "
                 "prefrl.model.critic.make_critic, or set credit.baseline to 'group_mean'."
             )
-        if algorithm.distill.privileged and algorithm.distill.coef and self.teacher_prompt is None:
+        if algorithm.distill.shows_solution and self.teacher_prompt is None:
             raise ConfigError(
                 f"algorithm {algorithm.name!r} shows its teacher a solution, and nothing says where that stands. "
                 "Name its column, teacher.solution, or set distill.privileged to false."
@@ -236,7 +236,7 @@ class PolicyOptimizer:
         return scored
 
     def _with_teacher_prompts(self, rows: list[Row], scored: Sequence[Scored]) -> list[Row]:
-        if self.algorithm.distill.privileged and self.teacher_prompt is not None:
+        if self.algorithm.distill.shows_solution and self.teacher_prompt is not None:
             for row, item in zip(rows, scored, strict=True):
                 row.teacher_prompt_ids = self.teacher_prompt(item.rollout)
         return rows

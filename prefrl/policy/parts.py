@@ -115,6 +115,11 @@ class DistillSpec:
     form: Literal["full", "sampled"] = "full"
     privileged: bool = False
 
+    @property
+    def shows_solution(self) -> bool:
+        """Whether there is a teacher that sees more than the policy."""
+        return self.coef != 0.0 and self.privileged
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SelectSpec:

@@ -87,11 +87,10 @@ def optimize(
     chosen: Any = dict(algorithm) if isinstance(algorithm, Mapping) else algorithm
     if isinstance(chosen, Algorithm) and ALGORITHMS.get(chosen.name) == chosen:
         chosen = chosen.name  # a row of the table: its name says it all
-    resolved = resolve(chosen)  # refuse an illegal algorithm before anything is loaded
-    name = policy if isinstance(policy, str) else policy.name
+    resolved = resolve(chosen)
     parts = _sorted_options(options)
     config = RLConfig(
-        policy=ModelConfig(name=name, **parts["policy"]),
+        policy=ModelConfig(name=policy if isinstance(policy, str) else policy.name, **parts["policy"]),
         data=DataConfig(train=_named(prompts), eval=_named(held_out), **parts["data"]),
         rewards=[{"kind": source.name}] if source is not None else [],
         algorithm=chosen,
@@ -101,21 +100,28 @@ def optimize(
         **parts["run"],
     )
     adapted = None if isinstance(policy, str) else hasattr(policy.model, "peft_config")
-    check(config, resolved, adapted=adapted)
-    refuse(config, resolved, adapted=bool(adapted))
-    key = key_of(config)
+    check(config, resolved, adapted=adapted)  # refuse what cannot work before anything is loaded
+    refuse(config, resolved, adapted=adapted)
     with start(config, kind_of(resolved)) as folder:
         model = load(policy, seed=config.seed) if isinstance(policy, str) else policy
-        train = fitting_prompts(_prompts(prompts, model, config.data), model, config.data)
-        if held_out is None:
-            train, probe = split_by_prompt(train, config.data.eval_fraction, config.seed, key=key)
-        else:
-            probe = fitting_prompts(_prompts(held_out, model, config.data), model, config.data)
-            check_disjoint(train, probe, key=key)
-        if resolved.distill.coef and resolved.distill.privileged:
+        train, probe = _train_and_held_out(prompts, held_out, model, config)
+        if resolved.distill.shows_solution:
             train, probe = (with_solutions(some, model, config) for some in (train, probe))
         carry_out(folder, model, train, probe, source, config)
     return Run(folder.path, read(folder.path).metrics)
+
+
+def _train_and_held_out(
+    prompts: Any, held_out: Any, model: LanguageModel, config: RLConfig
+) -> tuple[list[Prompt], list[Prompt]]:
+    """Prompts to train on, and those given to evaluate on or a share split off; the two never share an episode."""
+    key = key_of(config)
+    train = fitting_prompts(_prompts(prompts, model, config.data), model, config.data)
+    if held_out is None:
+        return split_by_prompt(train, config.data.eval_fraction, config.seed, key=key)
+    probe = fitting_prompts(_prompts(held_out, model, config.data), model, config.data)
+    check_disjoint(train, probe, key=key)
+    return train, probe
 
 
 def _sorted_options(options: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

@@ -67,22 +67,25 @@ def run(config: RLConfig) -> RunFolder:
     """Optimize a policy as configured; everything is left in the run folder."""
     algorithm = resolve(config.algorithm)
     check(config, algorithm)  # refuse what cannot work before anything is loaded
-    refuse(config, algorithm, adapted=bool(config.policy.lora) or is_adapter(model_path(config.policy.name)))
+    refuse(config, algorithm)
     quiet()
     source = build(config.rewards) if config.rewards else None
     with start(config, kind_of(algorithm)) as folder:
         print(f"Loading {config.policy.name} ...", flush=True)
         policy = load_policy(config.policy, config.seed)
         train, held_out = load_prompts(config.data, policy, config.seed, key=key_of(config))
-        if algorithm.distill.coef and algorithm.distill.privileged:
+        if algorithm.distill.shows_solution:
             train, held_out = (with_solutions(prompts, policy, config) for prompts in (train, held_out))
         print(f"{len(train)} training prompts, {len(held_out)} held out; algorithm {algorithm.name}")
         carry_out(folder, policy, train, held_out, source, config)
     return folder
 
 
-def refuse(config: RLConfig, algorithm: Algorithm, *, adapted: bool) -> None:
+def refuse(config: RLConfig, algorithm: Algorithm, *, adapted: bool | None = None) -> None:
     """Refuse settings that no run could begin with.
+
+    Args:
+        adapted: whether the policy has an adapter, for one that is loaded already; else the configuration says.
 
     Raises:
         ConfigError: an environment that cannot be found, updates without a ratio, a critic that cannot be.
@@ -92,6 +95,8 @@ def refuse(config: RLConfig, algorithm: Algorithm, *, adapted: bool) -> None:
     refuse_stale(algorithm, config.updates)
     if "values" not in algorithm.needs:
         return
+    if adapted is None:
+        adapted = bool(config.policy.lora) or is_adapter(model_path(config.policy.name))
     if algorithm.critic.kind == "lora" and not adapted:
         raise ConfigError(
             "algorithm.critic.kind is 'lora', a second adapter, but the policy has none. Set policy.lora to a rank "
