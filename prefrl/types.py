@@ -4,6 +4,7 @@
     Rollout  what the policy did: token ids in, token ids out, never decoded and re-encoded
     Score    what a reward source says of one rollout
     Pair     two completions of one prompt, the first one preferred
+    Ranking  several completions of one prompt in order
     Row      one training sequence with its per-token weight streams
     StepResult  what one optimizer step did
 
@@ -179,7 +180,11 @@ class Completion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Pair:
-    """Two completions of one prompt; `chosen` is preferred with probability `label`."""
+    """Two completions of one prompt; `chosen` is preferred with probability `label` where one is preferred at all.
+
+    tie        probability that neither is preferred: 1 for a tie, the share of tied votes where several people judged
+    annotator  who judged, for models of how reliable people are; empty when nobody says
+    """
 
     prompt: Prompt
     chosen: Completion
@@ -187,6 +192,8 @@ class Pair:
     label: float = 1.0
     margin: float = 0.0
     weight: float = 1.0
+    tie: float = 0.0
+    annotator: str = ""
 
     def swap(self) -> Pair:
         """The same preference with the two sides exchanged."""
@@ -199,6 +206,26 @@ class Pair:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ranking:
+    """Completions of one prompt with their ranks, 1 the best; equal ranks are ties."""
+
+    prompt: Prompt
+    completions: tuple[Completion, ...]
+    ranks: tuple[int, ...]
+    weight: float = 1.0
+    annotator: str = ""
+
+    def __post_init__(self) -> None:
+        if len(self.completions) != len(self.ranks) or len(self.ranks) < 2:
+            raise ValueError(
+                f"ranking of {self.prompt.id!r}: {len(self.completions)} completions and {len(self.ranks)} ranks; "
+                "expected one rank each, and at least two"
+            )
+        if min(self.ranks) < 1:
+            raise ValueError(f"ranking of {self.prompt.id!r}: rank {min(self.ranks)}; ranks start at 1, the best")
+
+
 @dataclass(slots=True, kw_only=True)
 class Row:
     """One training sequence: what was seen, what was done, and a weight per token and stream.
@@ -208,8 +235,11 @@ class Row:
     streams  name -> float tensor (n,). Weights, with advantage and reduction folded in so that the loss is a plain
              sum: `rl`, `ce`, `ref_kl`, `entropy`, `teacher_kl`, `vf`. Targets: `old_logps`, `ref_logps`,
              `old_values`, `returns`. `sampled` is 1 on the policy's own tokens; absent, all tokens are.
-    side     +1 chosen, -1 rejected, 0 not in a pair
-    atom     rows with the same atom are computed in the same micro-batch (the two sides of a pair)
+    side     +1 chosen (or good), -1 rejected (or bad), 0 neither
+    rank     place in a ranked list, 1 the best; 0 outside one
+    atom     rows with the same atom are computed in the same micro-batch (the two sides of a pair, a ranked list)
+    label, margin, weight, tie  of the pair, as `Pair` has them
+    annotator  index of who judged, -1 for nobody
     teacher_prompt_ids  the prompt as a teacher sees it, when that is another one
     """
 
@@ -223,7 +253,15 @@ class Row:
     weight: float = 1.0
     label: float = 1.0
     margin: float = 0.0
+    tie: float = 0.0
+    annotator: int = -1
+    rank: int = 0
     teacher_prompt_ids: tuple[int, ...] | None = None
+
+    @property
+    def together(self) -> bool:
+        """Whether rows of the same atom must be computed in the same micro-batch."""
+        return bool(self.side or self.rank)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -241,10 +279,10 @@ class Batch:
     """A micro-batch as the losses see it: scored tokens laid end to end, no padding.
 
     outputs  (N,) what the trained module says of each scored token, with gradient: its log-prob under a
-             policy, its value under a reward model
+             policy, its value under a reward model; (N, K) for a reward model of K heads
     row      (N,) index of each token's row, 0 <= row < R, non-decreasing
     streams  name -> (N,): the rows' weights and targets
-    side, atom, label, margin, weight  (R,) of each row, for pair losses
+    side, atom, label, margin, weight, tie, annotator, rank  (R,) of each row, for losses on pairs and ranked lists
     extras   name -> (N,) further outputs that were asked for, with gradient: `entropy` of the policy at each token,
              `teacher_kl` = KL(policy || teacher) over the whole vocabulary
     """
@@ -257,6 +295,9 @@ class Batch:
     label: Tensor
     margin: Tensor
     weight: Tensor
+    tie: Tensor
+    annotator: Tensor
+    rank: Tensor
     extras: Mapping[str, Tensor] = field(default_factory=dict)
 
     def where(self, keep: Tensor) -> Batch:

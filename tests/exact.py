@@ -14,6 +14,7 @@ from itertools import product
 import torch
 from torch import Tensor
 
+from prefrl.model.batching import row_columns
 from prefrl.policy.algorithms import resolve
 from prefrl.policy.credit import CreditState
 from prefrl.policy.optimizer import PolicyOptimizer
@@ -209,9 +210,6 @@ class TabularPolicy:
         if "teacher_kl" in self.extras:
             taught = [self._teacher(row).log_softmax(-1)[places] for row, places in zip(rows, at, strict=True)]
             extras["teacher_kl"] = (here.exp() * (here - torch.cat(taught))).sum(-1)
-        of_rows = {
-            name: torch.tensor([getattr(r, name) for r in rows]).double() for name in ("label", "margin", "weight")
-        }
         return Batch(
             outputs=here.gather(-1, torch.cat(tokens)[:, None]).squeeze(-1),
             row=torch.arange(len(rows)).repeat_interleave(torch.tensor([int(m.sum()) for m in masks])),
@@ -219,10 +217,8 @@ class TabularPolicy:
                 name: torch.cat([row.streams[name].double()[m] for row, m in zip(rows, masks, strict=True)])
                 for name in rows[0].streams
             },
-            side=torch.tensor([row.side for row in rows]),
-            atom=torch.tensor([row.atom for row in rows]),
             extras=extras,
-            **of_rows,
+            **row_columns(rows, dtype=torch.float64),
         )
 
 

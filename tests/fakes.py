@@ -10,6 +10,7 @@ import torch
 from tiny import rollout
 from torch import Tensor
 
+from prefrl.model.batching import row_columns
 from prefrl.policy.algorithms import resolve
 from prefrl.policy.credit import Scored
 from prefrl.policy.parts import Algorithm
@@ -51,17 +52,12 @@ def batch_of(rows: Sequence[Row], outputs: Tensor, extras: Mapping[str, Tensor] 
     """Rows laid end to end as an engine lays them, with given `outputs` (N,) at their masked-in tokens."""
     masks = [torch.tensor(row.mask) for row in rows]
     names = set.intersection(*(set(row.streams) for row in rows))
-    number = {"dtype": outputs.dtype}
     return Batch(
         outputs=outputs,
         row=torch.arange(len(rows)).repeat_interleave(torch.tensor([int(mask.sum()) for mask in masks])),
         streams={n: torch.cat([r.streams[n][m] for r, m in zip(rows, masks, strict=True)]) for n in names},
-        side=torch.tensor([row.side for row in rows]),
-        atom=torch.tensor([row.atom for row in rows]),
-        label=torch.tensor([row.label for row in rows], **number),
-        margin=torch.tensor([row.margin for row in rows], **number),
-        weight=torch.tensor([row.weight for row in rows], **number),
         extras=extras or {},
+        **row_columns(rows, dtype=outputs.dtype),
     )
 
 

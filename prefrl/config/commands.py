@@ -9,12 +9,16 @@ from prefrl.config.parts import (
     EMBEDDED_MODEL,
     CurriculumConfig,
     DataConfig,
+    EnsembleConfig,
+    LabelConfig,
+    LengthConfig,
     ModelConfig,
     RewardModelConfig,
     RunConfig,
     SamplingConfig,
     TeacherConfig,
     require,
+    require_choices,
 )
 
 
@@ -39,27 +43,45 @@ class SFTConfig(RunConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class RewardConfig(RunConfig):
-    """A Bradley-Terry reward model from pairs.
+    """A reward model from pairs, ties and ranked lists.
 
     Attributes:
         model: the reward model.
-        data: preference rows: prompt, chosen, rejected, and optionally label, margin, weight.
+        data: preference rows: prompt, chosen, rejected, and optionally label, margin, weight, tie, strength, annotator;
+            or ranked lists: prompt, completions, ranks. The held-out part decides when to stop.
+        test: further pairs, never trained on nor used to decide anything, that the final figures are measured on; empty
+            measures on the held-out part.
+        labels: how judgements are turned into a loss.
+        ensemble: how many members, of what kind.
+        length: what is done about a preference for long answers.
         epochs: most passes over the data.
         batch_size: pairs an update.
         patience: stop after so many passes without a lower held-out NLL and keep the best; 0 never stops early.
         center: weight of (chosen + rejected)^2, which keeps scores around 0.
-        label_smoothing: probability that a label is wrong.
+        calibrate: divide the scores by the temperature of lowest held-out NLL, so that they are log-odds.
         max_tokens: most tokens of prompt and completion together.
+        long: refuse pairs over max_tokens (within data.max_dropped_fraction), or cut: leave out the oldest messages, then
+            the beginning of the prompt; a completion is never cut.
     """
 
     model: RewardModelConfig = field(default_factory=RewardModelConfig)
     data: DataConfig = field(default_factory=DataConfig)
+    test: str = ""
+    labels: LabelConfig = field(default_factory=LabelConfig)
+    ensemble: EnsembleConfig = field(default_factory=EnsembleConfig)
+    length: LengthConfig = field(default_factory=LengthConfig)
     epochs: int = 2
     batch_size: int = 16
     patience: int = 1
     center: float = 0.0
-    label_smoothing: float = 0.0
+    calibrate: bool = True
     max_tokens: int = 1024
+    long: Literal["refuse", "cut"] = "refuse"
+
+    def __post_init__(self) -> None:
+        require_choices(self)
+        require(self.epochs >= 1 and self.batch_size >= 1, "epochs or batch_size is below 1", "1 or more")
+        require(self.patience >= 0 and self.center >= 0, "patience or center is negative", "0 or more")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal, get_args, get_origin, get_type_hints
 
 from prefrl.errors import ConfigError, did_you_mean
@@ -172,6 +172,74 @@ class TeacherConfig:
     def __post_init__(self) -> None:
         both = "{prompt}" in self.template and "{solution}" in self.template
         require(both, f"teacher.template is {self.template!r}", "a text with {prompt} and {solution} in it")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LabelConfig:
+    """How judgements become a loss.
+
+    Attributes:
+        smoothing: probability that a label is wrong.
+        ties: drop tied pairs (counted), take them half for each side, or model them: rao_kupper or davidson.
+        tie_parameter: of the tie model: how far apart scores must be (rao_kupper), or how likely ties are (davidson);
+            0 learns it.
+        ranking: how ranked lists are learnt: all pairs of a list, or plackett_luce.
+        strengths: margin asked for at each value of the column strength; empty leaves strengths out.
+        reliability: none trusts all annotators alike; learn fits how far each one can be trusted.
+        annotator_weights: weight of each annotator's judgements; those not named weigh 1.
+    """
+
+    smoothing: float = 0.0
+    ties: Literal["drop", "half", "rao_kupper", "davidson"] = "drop"
+    tie_parameter: float = 0.0
+    ranking: Literal["pairs", "plackett_luce"] = "pairs"
+    strengths: dict[str, float] = field(default_factory=dict)
+    reliability: Literal["none", "learn"] = "none"
+    annotator_weights: dict[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        require_choices(self)
+        require(0.0 <= self.smoothing < 0.5, f"labels.smoothing is {self.smoothing}", "a number in [0, 0.5)")
+        require(self.tie_parameter >= 0, f"labels.tie_parameter is {self.tie_parameter}", "0 (learn it) or more")
+        negative = {name: weight for name, weight in self.annotator_weights.items() if weight < 0}
+        require(not negative, f"labels.annotator_weights has {negative}", "weights of 0 or more")
+
+
+@dataclass(frozen=True, kw_only=True)
+class EnsembleConfig:
+    """Several reward models in one, which know what they do not know.
+
+    Attributes:
+        members: how many; 1 is a single model.
+        kind: heads on one body (cheapest), or models of their own (adapters of one base where model.lora is set).
+        bootstrap: every member sees its own resampling of the pairs; false: all pairs, in its own order.
+    """
+
+    members: int = 1
+    kind: Literal["heads", "models"] = "heads"
+    bootstrap: bool = True
+
+    def __post_init__(self) -> None:
+        require_choices(self)
+        require(self.members >= 1, f"ensemble.members is {self.members}", "1 or more")
+
+
+@dataclass(frozen=True, kw_only=True)
+class LengthConfig:
+    """What is done about a preference for long answers.
+
+    Attributes:
+        kind: none; penalty on the squared correlation of score and length in training; match: learn from pairs whose
+            longer side wins as often as it loses; residual: take off the scores what length alone explains.
+        coef: weight of the penalty.
+    """
+
+    kind: Literal["none", "penalty", "match", "residual"] = "none"
+    coef: float = 1.0
+
+    def __post_init__(self) -> None:
+        require_choices(self)
+        require(self.coef > 0, f"length.coef is {self.coef}", "a positive number")
 
 
 @dataclass(frozen=True, kw_only=True)

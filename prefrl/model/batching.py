@@ -19,8 +19,8 @@ def pack(rows: Sequence[Row], token_budget: int, *, shared: bool = True) -> list
     """
     atoms: dict[tuple[int, int], list[Row]] = {}
     for index, row in enumerate(rows):
-        # A row outside a pair is an atom of its own.
-        atoms.setdefault((1, row.atom) if row.side else (0, index), []).append(row)
+        # A row outside a pair or a ranked list is an atom of its own.
+        atoms.setdefault((1, row.atom) if row.together else (0, index), []).append(row)
     order = sorted(atoms.values(), key=lambda a: (len(a[0].prompt_ids), a[0].prompt_ids, _longest(a)))
     batches: list[list[Row]] = []
     current: list[Row] = []
@@ -65,6 +65,18 @@ def distinct_rows(rows: Sequence[Row]) -> tuple[list[Row], list[int]]:
             kept.append(row)
         index.append(places[key])
     return kept, index
+
+
+def row_columns(
+    rows: Sequence[Row], *, device: torch.device | str = "cpu", dtype: torch.dtype = torch.float32
+) -> dict[str, Tensor]:
+    """What a `Batch` says of whole rows, each (R,), by name."""
+    kinds = {"side": torch.long, "atom": torch.long, "annotator": torch.long, "rank": torch.long}
+    names = ("side", "atom", "label", "margin", "weight", "tie", "annotator", "rank")
+    return {
+        name: torch.tensor([getattr(row, name) for row in rows], device=device, dtype=kinds.get(name, dtype))
+        for name in names
+    }
 
 
 @torch.no_grad()

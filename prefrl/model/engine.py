@@ -18,7 +18,7 @@ from torch import Tensor, nn
 
 from prefrl.config import ModelConfig, SamplingConfig, Schedule
 from prefrl.errors import PrefrlError, RunError
-from prefrl.model.batching import distinct_rows, pack, row_outputs
+from prefrl.model.batching import distinct_rows, pack, row_columns, row_outputs
 from prefrl.model.teacher import Teacher
 from prefrl.rollout.sampler import Sampler
 from prefrl.types import Batch, Extra, Objective, Prompt, Rollout, Row, Sums
@@ -220,10 +220,6 @@ class Engine:
         counts = torch.tensor([int(mask.sum()) for mask in masks])
         names = set(micro[0].streams)
         assert all(set(row.streams) == names for row in micro), "all rows of a step have the same streams"
-
-        def column(name: Literal["label", "margin", "weight"]) -> Tensor:
-            return torch.tensor([getattr(row, name) for row in micro], device=device, dtype=torch.float32)
-
         return Batch(
             outputs=outputs,
             row=torch.arange(len(micro)).repeat_interleave(counts).to(device),
@@ -231,12 +227,8 @@ class Engine:
                 name: torch.cat([row.streams[name][mask] for row, mask in zip(micro, masks, strict=True)]).to(device)
                 for name in names
             },
-            side=torch.tensor([row.side for row in micro], device=device),
-            atom=torch.tensor([row.atom for row in micro], device=device),
-            label=column("label"),
-            margin=column("margin"),
-            weight=column("weight"),
             extras=found,
+            **row_columns(micro, device=device),
         )
 
     def _statistics(self, micro: Sequence[Row], extras: Collection[Extra]) -> dict[str, Tensor]:
@@ -300,7 +292,7 @@ def schedule_factor(step: int, total: int, warmup: int, schedule: Schedule) -> f
 def _counts(row: Row) -> bool:
     """False for rows that cannot move the policy: they are not computed, and the metrics of the loss leave them out."""
     weights = [row.streams[name] for name in WEIGHTS if name in row.streams]
-    return bool(row.side) or any(bool((w != 0).any()) for w in weights)
+    return row.together or any(bool((w != 0).any()) for w in weights)
 
 
 def _accumulate(sums: Sums, new: Sums) -> None:

@@ -66,7 +66,7 @@ def fit(
     if not pairs:
         raise DataError("No training pairs; expected rows with prompt, chosen and rejected.")
     for row in (row for pair in pairs for row in pair):
-        row.label += config.label_smoothing * (1.0 - 2.0 * row.label)
+        row.label += config.labels.smoothing * (1.0 - 2.0 * row.label)
     plan = passes(pairs, config.batch_size, config.epochs, config.seed)
     steps = sum(map(len, plan))
     engine = Engine(model, config.model, total_steps=steps)

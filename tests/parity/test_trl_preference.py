@@ -45,6 +45,9 @@ def batch(outputs, row, columns, side=None, label=1.0, margin=None):
         label=torch.full((count,), label, dtype=outputs.dtype),
         margin=torch.zeros(count, dtype=outputs.dtype) if margin is None else margin.repeat(2),
         weight=torch.full((count,), 1.0 / pairs, dtype=outputs.dtype),
+        tie=torch.zeros(count, dtype=outputs.dtype),
+        annotator=torch.full((count,), -1),
+        rank=torch.zeros(count, dtype=torch.long),
     )
 
 
