@@ -85,14 +85,17 @@ def row_outputs(
 ) -> list[Tensor]:
     """Outputs (n,) of every row, in the order given, computed in micro-batches; 0 where the mask is False.
 
-    `compute` gives the outputs of distinct rows' masked-in tokens, laid end to end.
+    `compute` gives the outputs of distinct rows' masked-in tokens, laid end to end (N,), or (N, K), and then those of
+    a row are (n, K).
     """
-    result = {id(row): torch.zeros(len(row.mask)) for row in rows}
+    result: dict[int, Tensor] = {}
     for micro in pack(rows, token_budget, shared=shared):
         distinct, index = distinct_rows(micro)
         parts = compute(distinct).float().cpu().split([sum(row.mask) for row in distinct])
         for row, place in zip(micro, index, strict=True):
-            result[id(row)][torch.tensor(row.mask)] = parts[place]
+            values = torch.zeros(len(row.mask), *parts[place].shape[1:])
+            values[torch.tensor(row.mask)] = parts[place]
+            result[id(row)] = values
     return [result[id(row)] for row in rows]
 
 

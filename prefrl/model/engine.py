@@ -60,6 +60,18 @@ class HasStatistics(Protocol):
         ...
 
 
+@runtime_checkable
+class HasFreshHead(Protocol):
+    """A model with parameters that start from nothing and must move faster than the pretrained ones."""
+
+    head_lr_factor: float
+
+    @property
+    def head_parameters(self) -> Sequence[nn.Parameter]:
+        """The parameters that learn at `head_lr_factor` times the learning rate."""
+        ...
+
+
 class Engine:
     """Trains one actor. Its reference is the actor's live weights at the moment the engine is made.
 
@@ -98,8 +110,15 @@ class Engine:
         if not self._trained:
             raise PrefrlError("The policy has no trainable parameter; load it with lora, top_layers or neither.")
         self._reference = self.snapshot() if reference else None
-        self._optimizer = torch.optim.AdamW(self._trained, lr=optim.lr, weight_decay=optim.weight_decay)
+        self._optimizer = torch.optim.AdamW(
+            _parameter_groups(actor, self._trained), lr=optim.lr, weight_decay=optim.weight_decay
+        )
         self._total_steps = total_steps
+
+    @property
+    def has_reference(self) -> bool:
+        """Whether the weights at the moment the engine was made are kept."""
+        return self._reference is not None
 
     @property
     def _temperature(self) -> float:
@@ -164,7 +183,7 @@ class Engine:
         factor = schedule_factor(self.version, self._total_steps, self.optim.warmup, self.optim.schedule)
         lr = self.optim.lr * factor
         for group in self._optimizer.param_groups:
-            group["lr"] = lr
+            group["lr"] = lr * group["factor"]
         if moved:  # without a row that counts nothing moves: not by momentum either, nor in some processes only
             self._optimizer.step()
         self._optimizer.zero_grad()
@@ -277,6 +296,15 @@ def _accelerator() -> Any:
     from accelerate import Accelerator
 
     return Accelerator(cpu=not torch.cuda.is_available())
+
+
+def _parameter_groups(actor: Trainable, trained: Sequence[nn.Parameter]) -> list[dict[str, Any]]:
+    """Parameters by how many times the learning rate they learn at."""
+    head = {id(p) for p in actor.head_parameters} if isinstance(actor, HasFreshHead) else set()
+    groups = [{"params": [p for p in trained if id(p) not in head], "factor": 1.0}]
+    if isinstance(actor, HasFreshHead):
+        groups.append({"params": [p for p in trained if id(p) in head], "factor": actor.head_lr_factor})
+    return [group for group in groups if group["params"]]
 
 
 def schedule_factor(step: int, total: int, warmup: int, schedule: Schedule) -> float:

@@ -107,13 +107,13 @@ def _with_adapter(auto_class: Any, where: str, **options: Any) -> nn.Module:
     model: Any = pretrained(auto_class, resolve(base), base, **options)
     if config.task_type == "CAUSAL_LM" and not hasattr(model, "prepare_inputs_for_generation"):
         config.task_type = None  # a policy's adapter under another head: peft would look for what only policies have
-    with _quiet_peft():
+    with quiet_peft():
         adapted: nn.Module = PeftModel.from_pretrained(model, where, is_trainable=True, config=config)
     return adapted
 
 
 @contextlib.contextmanager
-def _quiet_peft() -> Iterator[None]:
+def quiet_peft() -> Iterator[None]:
     """Silence a notice about an attribute that peft reads under its old name; nobody here can act on it."""
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=".*is_gradient_checkpointing", category=FutureWarning)
@@ -164,7 +164,7 @@ def add_lora(
         task_type=task,
         modules_to_save=list(keep) or None,
     )
-    with _quiet_peft():
+    with quiet_peft():
         adapted: nn.Module = get_peft_model(model, config)
     return adapted
 

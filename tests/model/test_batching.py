@@ -127,3 +127,18 @@ def test_a_teachers_longer_prompts_count():
     apart = [replace(row, teacher_prompt_ids=(i,) * 1000) for i, row in enumerate(rows)]
     assert all(len(micro) <= 2 for micro in pack(apart, 2048))
     assert len(pack(random_rows({3: 8}), 2048)) == 1
+
+
+def test_outputs_of_several_heads():
+    rows = random_rows({3: 2, 5: 1}, masked=True)
+    rows = [*rows, replace(rows[0])]
+
+    def compute(some):
+        return torch.tensor(
+            [[i, i + 0.5] for row in some for i, m in zip(row.completion_ids, row.mask, strict=True) if m]
+        )
+
+    found = row_outputs(rows, compute, token_budget=12)
+    for row, values in zip(rows, found, strict=True):
+        wanted = [[i, i + 0.5] if m else [0.0, 0.0] for i, m in zip(row.completion_ids, row.mask, strict=True)]
+        assert values.tolist() == wanted

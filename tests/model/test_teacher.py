@@ -13,7 +13,7 @@ from prefrl.config import ModelConfig
 from prefrl.errors import ModelError
 from prefrl.model.engine import Engine
 from prefrl.model.language import LanguageModel
-from prefrl.model.load import _quiet_peft, add_lora
+from prefrl.model.load import add_lora, quiet_peft
 from prefrl.model.teacher import Teacher
 
 SOLVED = (7, 8, 9, 2)
@@ -30,7 +30,7 @@ def lora_policy():
 
 
 def peft_policy(*targets, **options):
-    with _quiet_peft():
+    with quiet_peft():
         return language_model(
             get_peft_model(llama(14), LoraConfig(r=2, target_modules=["q_proj", *targets], **options))
         )

@@ -1,0 +1,272 @@
+"""Training a reward model, or the members of an ensemble, on judgements: early stopping, resampling, length."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from prefrl.config import LabelConfig, RewardConfig
+from prefrl.data.judgements import resolve_ties, weigh_annotators
+from prefrl.errors import ConfigError, DataError
+from prefrl.evaluate.progress import Progress
+from prefrl.evaluate.run_folder import RunFolder
+from prefrl.model.batching import row_columns
+from prefrl.model.engine import Engine
+from prefrl.model.ensemble import RewardEnsemble
+from prefrl.model.reward_model import RewardModel
+from prefrl.model.reward_scorer import RewardScorer
+from prefrl.policy.bootstrap import bootstrap_counts
+from prefrl.policy.judgement import LabelModel
+from prefrl.policy.length import matching_weights, squared_correlation
+from prefrl.policy.objective import reward_objective
+from prefrl.recipes.common import report_read
+from prefrl.recipes.pairs import Rows, fitting, passes, reward_rows, weighted
+from prefrl.types import Batch, Completion, Pair, Ranking, Row, Sums
+
+Judgements = Sequence[Pair | Ranking]
+
+
+def fit(
+    folder: RunFolder,
+    model: RewardScorer,
+    train: Judgements,
+    held_out: Judgements,
+    config: RewardConfig,
+    *,
+    phase: str = "train",
+) -> list[LabelModel]:
+    """Passes over the judgements; the weights of the pass with the lowest held-out NLL are kept.
+
+    Members of an ensemble that are models of their own are trained one after the other, each in its own order; their
+    steps are numbered on.
+
+    Returns:
+        What was learnt of ties and annotators, by each model that was trained.
+
+    Raises:
+        ConfigError: `max_tokens` is more than the model has positions for.
+        DataError: nothing to train on, or too many rows over `max_tokens`.
+    """
+    if 0 < model.most_tokens < config.max_tokens:
+        raise ConfigError(
+            f"max_tokens is {config.max_tokens}, but {model.name} has positions for {model.most_tokens} tokens. "
+            f"Type: --max_tokens {model.most_tokens} (and --long cut, to keep what is longer)"
+        )
+    model.record = replace(model.record, max_tokens=config.max_tokens, long=config.long)
+    learnt = _resolved(train, config, "training judgements", weigh=True)
+    if config.length.kind == "match":
+        learnt = matched(learnt)
+    annotators = Counter(judged.annotator for judged in learnt)
+    trained = model.models if isinstance(model, RewardEnsemble) else [model]
+    labels = [LabelModel(config.labels, annotators) for _ in trained]
+    rows = _rows(learnt, model, config, labels[0].index, "training judgements")
+    watched = _resolved(held_out, config, "held-out judgements")
+    probe = _rows(watched, model, config, {}, "held-out judgements") if watched else []
+    if not rows:
+        raise DataError("No training pairs; expected rows with prompt, chosen and rejected.")
+    copies = bootstrap_counts(rows, model.members, config.seed) if _resamples(model, config) else None
+    done = 0
+    for index, (member, own) in enumerate(zip(trained, labels, strict=True)):
+        assert isinstance(member, RewardModel)
+        mine = rows if copies is None else _resampled(rows, copies if len(trained) == 1 else copies[:, index])
+        done = _train(folder, member, own, _Plan(mine, probe, config, index, phase, done))
+    return labels
+
+
+def matched(judgements: Judgements) -> list[Pair | Ranking]:
+    """Pairs weighed so that their longer side wins as often as it loses; what that leaves out is printed.
+
+    Lengths are characters. Ranked lists are left as they are.
+    """
+    places = [i for i, judged in enumerate(judgements) if isinstance(judged, Pair) and judged.label != 0.5]
+    gaps = [_longer(judgements[i]) for i in places]
+    weights = torch.tensor([judgements[i].weight for i in places], dtype=torch.float64)
+    factors = dict(zip(places, matching_weights(torch.tensor(gaps), weights).tolist(), strict=True))
+    kept = [replace(j, weight=j.weight * factors.get(i, 1.0)) for i, j in enumerate(judgements)]
+    kept = [judged for judged in kept if judged.weight > 0]
+    wins = sum(gap > 0 for gap in gaps), sum(gap < 0 for gap in gaps)
+    others = len(judgements) - len(places)
+    print(
+        f"Matched by length: the longer side wins {wins[0]} pairs and loses {wins[1]}, which now weigh alike; "
+        f"{len(judgements) - len(kept)} pairs without a counterpart are left out"
+        + (f"; {others} ties and ranked lists are as they were" if others else "")
+    )
+    return kept
+
+
+def _longer(judged: Pair | Ranking) -> float:
+    assert isinstance(judged, Pair)
+    return math.copysign(1.0, judged.label - 0.5) * (len(judged.chosen.text) - len(judged.rejected.text))
+
+
+def completions_of(judged: Pair | Ranking) -> tuple[Completion, ...]:
+    """What was compared, in the order of its rows."""
+    return judged.completions if isinstance(judged, Ranking) else (judged.chosen, judged.rejected)
+
+
+def held_out_figures(scores: Tensor, rows: Sequence[Row], labels: LabelModel) -> dict[str, float]:
+    """`nll`, `accuracy`, `margin` and more of judgements under scores (R,) of their rows."""
+    columns: dict[str, Any] = {**row_columns(rows, dtype=torch.float64)}
+    batch = Batch(outputs=scores.double(), row=torch.arange(len(rows)), streams={}, **columns)
+    with torch.no_grad():
+        _, sums = reward_objective(batch, labels, 0.0)
+    return {name: float(value) / max(float(count), 1e-12) for name, (value, count) in sums.items()}
+
+
+def _resolved(judgements: Judgements, config: RewardConfig, what: str, *, weigh: bool = False) -> list[Pair | Ranking]:
+    kept = report_read(resolve_ties(judgements, config.labels.ties), what)
+    return report_read(weigh_annotators(kept, config.labels.annotator_weights), what) if weigh else kept
+
+
+def _rows(
+    judgements: Judgements, model: RewardScorer, config: RewardConfig, index: dict[str, int], what: str
+) -> list[Rows]:
+    """Rows of the judgements within `max_tokens`; what was cut, and what was left out, is printed."""
+    before = model.cut_rows
+    made = reward_rows(judgements, model, index)
+    if config.length.kind == "penalty":
+        for judged, rows in zip(judgements, made, strict=True):
+            for completion, row in zip(completions_of(judged), rows, strict=True):
+                row.streams = {"characters": torch.full((len(row.mask),), float(len(completion.text)))}
+    if cut := model.cut_rows - before:
+        print(
+            f"{what}: {cut} of {sum(map(len, made))} prompts were cut to fit {config.max_tokens} tokens, oldest first"
+        )
+    return report_read(fitting(made, config.max_tokens, config.data.max_dropped_fraction), what)
+
+
+def _resamples(model: RewardScorer, config: RewardConfig) -> bool:
+    return config.ensemble.bootstrap and model.members > 1
+
+
+def _resampled(rows: Sequence[Rows], copies: Tensor) -> list[Rows]:
+    """Rows as the heads see them, by a stream (P, K), or one member, by its weights (P,); those never seen left out."""
+    result: list[Rows] = []
+    for judged, count in zip(rows, copies, strict=True):
+        if not bool(count.any()):
+            continue
+        if copies.ndim == 1:
+            result.append(tuple(replace(row, weight=row.weight * float(count)) for row in judged))
+        else:
+            streams = [{**row.streams, "bootstrap": count.expand(len(row.mask), -1)} for row in judged]
+            result.append(tuple(replace(row, streams=s) for row, s in zip(judged, streams, strict=True)))
+    return result
+
+
+@dataclass(frozen=True)
+class _Plan:
+    """What one model is trained on, and where its figures go."""
+
+    rows: Sequence[Rows]
+    probe: Sequence[Rows]
+    config: RewardConfig
+    member: int
+    phase: str
+    done: int  # steps of the members before
+
+
+def _train(folder: RunFolder, model: RewardModel, labels: LabelModel, plan: _Plan) -> int:
+    """Train one model; the number of steps so far, of all members."""
+    config = plan.config
+    batches = passes(plan.rows, config.batch_size, config.epochs, config.seed + plan.member)
+    steps = sum(map(len, batches))
+    model.activate()
+    engine = Engine(model, config.model, total_steps=steps)
+    keeper = _Keeper(engine, labels, plan.probe, config.patience)
+    step = plan.done
+    title = f"reward model {plan.member + 1}" if plan.member else "reward model"
+    with Progress(title, total=steps) as progress:
+        for batch in batches:
+            for judgements in batch:
+                step += 1
+                metrics = update(engine, weighted(judgements), labels, config)
+                folder.log(step, metrics, phase=plan.phase)
+                progress.step({"loss": metrics["loss"], "accuracy": metrics["accuracy"]} | keeper.shown())
+            if plan.probe:
+                folder.log(step, keeper.look(), phase=f"{plan.phase}_eval" if plan.phase != "train" else "eval")
+            if keeper.done:
+                progress.note(f"Stopped after {step - plan.done} of {steps} updates: the held-out NLL no longer falls.")
+                break
+    keeper.restore()
+    return step
+
+
+def update(engine: Engine, rows: Sequence[Row], labels: LabelModel, config: RewardConfig) -> dict[str, float]:
+    """One update of the scores and of the label model on rows whose weights sum to 1; its metrics.
+
+    A length penalty adds `coef` times the squared correlation of score and length within the judgements of the whole
+    update, averaged over heads. The scores are computed without gradient first; the derivative by each of them, which
+    knows all others, then weighs its row in the stream `length`. So micro-batches change nothing.
+    """
+    penalised = config.length.kind == "penalty"
+    correlation = penalise_length(engine, rows, config.length.coef) if penalised else {}
+
+    def objective(batch: Batch) -> tuple[Tensor, Sums]:
+        loss, sums = reward_objective(batch, labels, config.center)
+        return (loss + (batch.streams["length"] * batch.outputs).sum() if penalised else loss), sums
+
+    metrics = engine.step(rows, objective)
+    labels.step(engine.total)
+    return metrics | correlation
+
+
+def penalise_length(engine: Engine, rows: Sequence[Row], coef: float) -> dict[str, float]:
+    """Put the derivatives of `coef` times the squared correlation into the streams `length`; the correlation now."""
+    outputs = torch.stack([values[-1] for values in engine.outputs(rows)])
+    lengths = torch.stack([row.streams["characters"][-1] for row in rows])
+    atoms = torch.tensor([row.atom for row in rows])
+    value, gradient = squared_correlation(outputs.reshape(len(rows), -1), lengths, atoms)
+    weights = coef * gradient.reshape(outputs.shape) / len(value)
+    for row, weight in zip(rows, weights, strict=True):
+        row.streams = {**row.streams, "length": weight.expand(len(row.mask), *weight.shape)}
+    return {"length/squared_correlation": float(value.mean())}
+
+
+class _Keeper:
+    """Early stopping: remembers the trained weights, and the label model, at the lowest held-out NLL."""
+
+    def __init__(self, engine: Engine, labels: LabelModel, probe: Sequence[Rows], patience: int) -> None:
+        self.engine, self.labels, self.patience = engine, labels, patience
+        self.probe = [row for judged in probe for row in judged]
+        self.best, self.worse = math.inf, 0
+        self.weights: list[Tensor] | None = None
+        self.state: dict[str, Tensor] = {}
+
+    @property
+    def done(self) -> bool:
+        return bool(self.patience) and self.worse >= self.patience
+
+    def look(self) -> dict[str, float]:
+        """Held-out figures now, of the mean over heads."""
+        outputs = torch.stack([values[-1] for values in self.engine.outputs(self.probe)])
+        figures = held_out_figures(outputs.reshape(len(self.probe), -1).mean(1), self.probe, self.labels)
+        if figures["nll"] < self.best:
+            self.best, self.worse = figures["nll"], 0
+            self.weights = self.engine.snapshot()
+            self.state = {name: value.clone() for name, value in self.labels.state_dict().items()}
+        else:
+            self.worse += 1
+        return figures
+
+    def shown(self) -> dict[str, float]:
+        """The best NLL so far for the progress bar; nothing before the first look."""
+        return {"held_out_nll": self.best} if math.isfinite(self.best) else {}
+
+    def restore(self) -> None:
+        """Put the best weights back."""
+        if self.weights is not None:
+            self.engine.restore(self.weights)
+            self.labels.load_state_dict(self.state)
+
+
+def fixed_labels(config: LabelConfig, learnt: Sequence[LabelModel]) -> LabelModel:
+    """A label model for figures: the tie parameter as it was learnt, the mean over members, and all judges alike."""
+    ties = [model.tie_parameter for model in learnt if model.models_ties]
+    parameter = sum(ties) / len(ties) if ties else config.tie_parameter
+    return LabelModel(replace(config, tie_parameter=parameter, reliability="none"))

@@ -1,0 +1,121 @@
+"""What serving a reward model needs beside its weights, fitted on held-out judgements and saved in its record."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from statistics import fmean, pstdev
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from prefrl.config import RewardConfig
+from prefrl.data.judgements import pairs_of, resolve_ties
+from prefrl.errors import ConfigError
+from prefrl.model.reward_scorer import RewardScorer
+from prefrl.policy.judgement import LabelModel
+from prefrl.policy.length import length_slope
+from prefrl.recipes.pairs import reward_rows
+from prefrl.recipes.reward_fit import Judgements, completions_of, fixed_labels, held_out_figures
+from prefrl.types import Pair, Ranking, Row
+
+FEWEST = 20  # held-out judgements from which a temperature is fitted: a handful that are all right would say 0
+HOTTEST = 20.0  # temperatures are between this and its inverse
+
+
+def finish(
+    model: RewardScorer, held_out: Judgements, config: RewardConfig, learnt: Sequence[LabelModel] = ()
+) -> dict[str, Any]:
+    """Fit length correction, temperature, mean and spread, in this order, and put them into the record and the heads.
+
+    residual     the slope of score differences on length differences, in characters, is taken off when serving
+    calibrate    scores are divided by the temperature T of lowest held-out NLL, in the weights of the heads: whoever
+                 loads the model gets log-odds. The NLL is convex in 1 / T
+    mean, std    of the scores of held-out completions after that
+
+    Args:
+        model: trained, not yet finished.
+        held_out: judgements that were not trained on.
+        config: what is wanted.
+        learnt: what `fit` returned.
+
+    Returns:
+        What was fitted, for the summary of a run.
+
+    Raises:
+        ConfigError: a length correction is wanted, but nothing is held out.
+    """
+    labels = fixed_labels(config.labels, learnt)
+    _describe(model, labels, learnt)
+    scored = _scored(model, resolve_ties(held_out, config.labels.ties).items, config)
+    if scored is None:
+        if config.length.kind == "residual":
+            raise ConfigError("length.kind is residual, but nothing is held out to fit it on. Set data.eval_fraction.")
+        print("Not calibrated: no judgement is held out.")
+        return {}
+    scores, lengths, rows = scored
+    figures: dict[str, Any] = {}
+    if config.length.kind == "residual":
+        slope, centre = length_slope(scores, lengths, _atoms(rows)), float(lengths.mean())
+        scores = scores - slope * (lengths - centre)
+        model.record = replace(model.record, length_slope=slope, length_centre=centre)
+        figures["length_slope"] = slope
+    if config.calibrate and len(set(_atoms(rows).tolist())) >= FEWEST:
+        temperature = best_temperature(scores, rows, labels)
+        scores = scores / temperature
+        model.divide(temperature)
+        slope = model.record.length_slope / temperature
+        model.record = replace(model.record, temperature=model.record.temperature * temperature, length_slope=slope)
+        figures["temperature"] = temperature
+    elif config.calibrate:
+        print(f"Not calibrated: fewer than {FEWEST} judgements are held out.")
+    model.record = replace(model.record, mean=fmean(scores.tolist()), std=pstdev(scores.tolist()))
+    return figures
+
+
+def best_temperature(scores: Tensor, rows: Sequence[Row], labels: LabelModel) -> float:
+    """The T in [1/20, 20] for which scores / T have the lowest NLL."""
+    from scipy.optimize import minimize_scalar
+
+    def nll(log_scale: float) -> float:
+        return held_out_figures(scores * math.exp(log_scale), rows, labels)["nll"]
+
+    bound = math.log(HOTTEST)
+    found = minimize_scalar(nll, bounds=(-bound, bound), method="bounded", options={"xatol": 1e-6})
+    return math.exp(-float(found.x))
+
+
+def _describe(model: RewardScorer, labels: LabelModel, learnt: Sequence[LabelModel]) -> None:
+    """Put what was learnt of ties and annotators into the record."""
+    alphas = [{figures.name: figures.alpha for figures in one.report()} for one in learnt if one.alphas.requires_grad]
+    trust = {name: fmean(own[name] for own in alphas) for name in alphas[0]} if alphas else {}
+    ties = labels.config.ties if labels.models_ties else ""
+    model.record = replace(model.record, tie_model=ties, tie_parameter=labels.tie_parameter, reliability=trust)
+
+
+def _scored(
+    model: RewardScorer, judgements: Judgements, config: RewardConfig
+) -> tuple[Tensor, Tensor, list[Row]] | None:
+    """Mean scores (R,) of all completions, their lengths in characters (R,), and their rows; too long ones left out."""
+    scores: list[float] = []
+    lengths: list[int] = []
+    rows: list[Row] = []
+    for judged, own in zip(judgements, reward_rows(judgements, model), strict=True):
+        if max(len(row.prompt_ids) + len(row.completion_ids) for row in own) <= config.max_tokens:
+            rows += own
+            lengths += [len(completion.text) for completion in completions_of(judged)]
+    if not rows:
+        return None
+    scores = model.scores(rows)
+    return torch.tensor(scores, dtype=torch.float64), torch.tensor(lengths, dtype=torch.float64), rows
+
+
+def _atoms(rows: Sequence[Row]) -> Tensor:
+    return torch.tensor([row.atom for row in rows])
+
+
+def pairs_among(judgements: Judgements) -> list[Pair]:
+    """The pairs, and all pairs of every ranked list."""
+    return [pair for judged in judgements for pair in (pairs_of(judged) if isinstance(judged, Ranking) else [judged])]
