@@ -138,6 +138,28 @@ _TABLE = (
         group_size=1,
     ),
     Algorithm(name="dpo", paper="arXiv 2305.18290", pairs=PairSpec(), ratio="none"),
+    Algorithm(name="ipo", paper="arXiv 2310.12036", pairs=PairSpec(loss="squared"), ratio="none"),
+    Algorithm(
+        name="slic",
+        paper="arXiv 2305.10425",
+        pairs=PairSpec(loss="hinge", score="log_prob", beta=1.0, sft=1.0),
+        ratio="none",
+    ),
+    Algorithm(name="kto", paper="arXiv 2402.01306", pairs=PairSpec(loss="prospect"), ratio="none"),
+    Algorithm(
+        name="orpo",
+        paper="arXiv 2403.07691",
+        pairs=PairSpec(score="log_odds", average=True, beta=1.0, coef=0.1, sft=1.0),
+        ratio="none",
+    ),
+    Algorithm(
+        name="simpo",
+        paper="arXiv 2405.14734",
+        pairs=PairSpec(score="log_prob", average=True, beta=2.0, gamma=1.0),
+        ratio="none",
+    ),
+    Algorithm(name="cpo", paper="arXiv 2401.08417", pairs=PairSpec(score="log_prob", sft=1.0), ratio="none"),
+    Algorithm(name="ld_dpo", paper="arXiv 2409.06411", pairs=PairSpec(ld_alpha=0.5), ratio="none"),
 )
 ALGORITHMS: Mapping[str, Algorithm] = {algorithm.name: algorithm for algorithm in _TABLE}
 

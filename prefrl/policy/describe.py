@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from prefrl.policy.parts import Algorithm, ClipSpec
+from prefrl.policy.parts import Algorithm, ClipSpec, PairSpec
 
 
 def credit_of(algorithm: Algorithm) -> Mapping[str, str]:
@@ -13,7 +13,7 @@ def credit_of(algorithm: Algorithm) -> Mapping[str, str]:
     baseline: str = credit.baseline
     scale: str = credit.scale
     if algorithm.pairs is not None:
-        baseline, scale = "best - worst", "none"
+        baseline, scale = "best - worst" if algorithm.pairs.paired else "sign of group_mean", "none"
     if algorithm.select is not None:
         baseline, scale = f"accepted ({algorithm.select.keep})", "none"
     critic = f"{algorithm.critic.kind}, GAE {credit.lam:g}" if "values" in algorithm.needs else "none"
@@ -24,7 +24,8 @@ def loss_of(algorithm: Algorithm) -> Mapping[str, str]:
     """Importance ratio, its bound, and what a token counts."""
     if algorithm.pairs is not None:
         pairs = algorithm.pairs
-        return {"ratio": "none", "clip": f"{pairs.loss}, beta {pairs.beta:g}", "reduction": "pair_mean"}
+        reduction = "pair_mean" if pairs.paired else "sequence_mean"
+        return {"ratio": "none", "clip": f"{pairs.loss}, beta {pairs.beta:g}", "reduction": reduction}
     return {"ratio": algorithm.ratio, "clip": _clip(algorithm.clip), "reduction": algorithm.reduction}
 
 
@@ -34,7 +35,7 @@ def rest_of(algorithm: Algorithm) -> Mapping[str, str]:
     held = f"{kl.coef:g} {kl.estimator}, {kl.place}" if kl.coef else "none"
     held += f", to {kl.target:g}" if kl.target else ""
     if algorithm.pairs is not None:
-        held = "in the pair loss"
+        held = "in the pair loss" if algorithm.pairs.needs_reference else "none"
     return {"KL to the start": held, "besides": _besides(algorithm), "paper": algorithm.paper}
 
 
@@ -49,6 +50,7 @@ def _clip(clip: ClipSpec) -> str:
 def _besides(algorithm: Algorithm) -> str:
     distill, overlong = algorithm.distill, algorithm.overlong.rule
     found = {
+        **_besides_pairs(algorithm.pairs or PairSpec()),
         "by turn": algorithm.credit.level == "turn",
         f"gamma {algorithm.credit.gamma:g}": algorithm.credit.gamma != 1.0,
         "dual clip": bool(algorithm.clip.dual),
@@ -62,3 +64,16 @@ def _besides(algorithm: Algorithm) -> str:
         "teacher, sees solution": bool(distill.coef) and distill.privileged,
     }
     return ", ".join(name for name, there in found.items() if there)
+
+
+def _besides_pairs(pairs: PairSpec) -> Mapping[str, bool]:
+    return {
+        pairs.score.replace("_", "-"): not pairs.needs_reference,
+        "mean over tokens": pairs.average,
+        pairs.divergence: pairs.divergence != "reverse_kl",
+        f"margin {pairs.gamma:g}": pairs.gamma != 0.0,
+        f"surplus tokens {pairs.ld_alpha:g}": pairs.ld_alpha != 1.0,
+        f"labels {pairs.label_smoothing:g} wrong": pairs.label_smoothing != 0.0,
+        f"times {pairs.coef:g}": pairs.coef != 1.0,
+        f"SFT {pairs.sft:g}": pairs.sft != 0.0,
+    }

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from prefrl.policy.judgement import Comparisons, LabelModel, comparisons_of, lists_of
 from prefrl.policy.losses import (
     clip_metrics,
     dual_clipped,
@@ -19,7 +20,7 @@ from prefrl.policy.losses import (
     value_loss,
 )
 from prefrl.policy.parts import Algorithm, ClipSpec, PairSpec
-from prefrl.policy.preference import bradley_terry, dpo, split_sides
+from prefrl.policy.preference import divergence_slope, log_odds, pair_loss, prospect_loss, split_sides, tail_weights
 from prefrl.types import Batch, Objective, Sums
 
 
@@ -108,39 +109,98 @@ def value_objective(batch: Batch, clip: float) -> tuple[Tensor, Sums]:
     }
 
 
-def pair_objective(batch: Batch, spec: PairSpec) -> tuple[Tensor, Sums]:
-    """Weighted sum of the pair loss over pairs, and its metrics."""
-    logps = row_sums(batch.logps, batch.row, batch.rows)
-    ref = row_sums(batch.streams["ref_logps"], batch.row, batch.rows)
-    chosen, rejected = split_sides(logps, batch.side, batch.atom)
-    gain_chosen, gain_rejected = split_sides(logps - ref, batch.side, batch.atom)
+def pair_objective(batch: Batch, spec: PairSpec, baseline: float = 0.0) -> tuple[Tensor, Sums]:
+    """Weighted sum of the loss over pairs (or single completions), `- sum(ce log pi)` beside it, and metrics.
+
+    Args:
+        batch: rows of side +1 and -1; where completions come in pairs, both sides of each.
+        spec: the loss and what it looks at.
+        baseline: z0, what the scores of single completions are compared with.
+    """
+    scores = implicit_scores(batch, spec)
+    loss, sums = _compared(batch, scores, spec) if spec.paired else _judged(batch, scores - baseline, spec)
+    loss = spec.coef * loss
+    if "ce" in batch.streams:
+        loss = loss - (batch.streams["ce"] * batch.logps).sum()
+    logps = row_sums(batch.logps.detach(), batch.row, batch.rows)
+    for name, side in (("chosen_logp", batch.side > 0), ("rejected_logp", batch.side < 0)):
+        sums[name] = (logps[side].sum(), side.sum().to(logps.dtype))
+    return loss, sums
+
+
+def implicit_scores(batch: Batch, spec: PairSpec) -> Tensor:
+    """What each completion is worth to the policy, (R,), with gradient."""
+    lengths = row_sums(torch.ones_like(batch.logps, requires_grad=False), batch.row, batch.rows)
+    values = batch.logps
+    if spec.needs_reference:
+        values = values - batch.streams["ref_logps"]
+    if spec.ld_alpha != 1.0:
+        values = values * tail_weights(lengths, batch.row, batch.atom, spec.ld_alpha)
+    scores = row_sums(values, batch.row, batch.rows)
+    if spec.needs_reference:
+        scores = divergence_slope(scores, spec.divergence, spec.alpha)
+    if spec.average:
+        scores = scores / lengths.clamp(min=1.0)
+    return log_odds(scores) if spec.score == "log_odds" else scores
+
+
+def _compared(batch: Batch, scores: Tensor, spec: PairSpec) -> tuple[Tensor, Sums]:
+    chosen, rejected = split_sides(scores, batch.side, batch.atom)
     label, _ = split_sides(batch.label, batch.side, batch.atom)
     weight, _ = split_sides(batch.weight, batch.side, batch.atom)
-    margin = gain_chosen - gain_rejected
-    loss = (weight * dpo(margin, label, spec.beta, spec.loss)).sum()
-    return loss, pair_sums(margin.detach(), chosen.detach(), rejected.detach(), spec.beta)
+    margin = chosen - rejected
+    loss = (weight * pair_loss(margin, label, spec.beta, spec.loss, spec.gamma)).sum()
+    return loss, _implicit(margin.detach(), spec.beta)
 
 
-def pair_sums(margin: Tensor, chosen: Tensor, rejected: Tensor, beta: float) -> Sums:
-    """Implicit accuracy, margin and both absolute log-probs of pairs (P,), as sums and counts."""
+def _judged(batch: Batch, gain: Tensor, spec: PairSpec) -> tuple[Tensor, Sums]:
+    good = torch.where(batch.side > 0, batch.label, 1.0 - batch.label)
+    losses = prospect_loss(gain, good, spec.beta, desirable=spec.desirable, undesirable=spec.undesirable)
+    return (batch.weight * losses).sum(), _implicit(batch.side * gain.detach(), spec.beta)
+
+
+def _implicit(margin: Tensor, beta: float) -> Sums:
+    """Implicit accuracy and margin as sums and counts; of a single completion, how far it is on its side of z0."""
     count = margin.new_tensor(float(len(margin)))
-    return {
-        "accuracy": ((margin > 0).float().sum(), count),
-        "margin": (beta * margin.sum(), count),
-        "chosen_logp": (chosen.sum(), count),
-        "rejected_logp": (rejected.sum(), count),
+    return {"accuracy": ((margin > 0).float().sum(), count), "margin": (beta * margin.sum(), count)}
+
+
+def reward_objective(batch: Batch, labels: LabelModel, center: float) -> tuple[Tensor, Sums]:
+    """Weighted loss of pairs and ranked lists, and `center * (first + second)^2` of every two that were compared.
+
+    Scores are (R,), or (R, K) of K heads, over which losses are averaged. The stream `bootstrap`, shaped alike, weighs
+    each judgement for each head. Gradients reach the parameters of the label model too, and agreement is counted there.
+
+    Metrics: `accuracy` and `margin` of decided comparisons, in the direction of the label; `nll` of all without
+    smoothing, margins and bootstrap; the share of `ties`, beside `ties/predicted` where they are modelled.
+    """
+    scores = batch.outputs.reshape(batch.rows, -1)
+    copies = batch.streams.get("bootstrap", torch.ones_like(scores)).reshape(batch.rows, -1)
+    pairs, lists = comparisons_of(batch), lists_of(batch)
+    total = scores[pairs.first] + scores[pairs.second]
+    loss, _ = labels.total(scores, copies, pairs, lists)
+    if center:
+        loss = loss + center * (pairs.weight[:, None] * copies[pairs.first] * total**2).mean(1).sum()
+    with torch.no_grad():
+        nll = labels.total(scores, torch.ones_like(scores), pairs, lists, plain=True)
+        return loss, {"nll": nll, **_reward_sums(scores.mean(1), pairs, labels, learning=loss.requires_grad)}
+
+
+def _reward_sums(scores: Tensor, pairs: Comparisons, labels: LabelModel, *, learning: bool) -> Sums:
+    """Accuracy, margin and ties of comparisons under scores (R,); while learning it is noted who agreed."""
+    gap, count = scores[pairs.first] - scores[pairs.second], scores.new_tensor(float(len(pairs.first)))
+    decided = (pairs.label != 0.5) & (pairs.tie < 0.5)
+    toward = (gap * torch.sign(pairs.label - 0.5))[decided]
+    if learning:
+        labels.observe(toward, pairs.annotator[decided])
+    sums = {
+        "accuracy": ((toward > 0).float().sum(), decided.sum()),
+        "margin": (toward.sum(), decided.sum()),
+        "ties": (pairs.tie.sum(), count),
     }
-
-
-def reward_objective(batch: Batch, center: float) -> tuple[Tensor, Sums]:
-    """Weighted Bradley-Terry loss over pairs of scores, plus `center * (chosen + rejected)^2`."""
-    chosen, rejected = split_sides(batch.outputs, batch.side, batch.atom)
-    label, _ = split_sides(batch.label, batch.side, batch.atom)
-    margin, _ = split_sides(batch.margin, batch.side, batch.atom)
-    weight, _ = split_sides(batch.weight, batch.side, batch.atom)
-    losses = bradley_terry(chosen, rejected, label, margin) + center * (chosen + rejected) ** 2
-    gap, count = (chosen - rejected).detach(), chosen.new_tensor(float(len(chosen)))
-    return (weight * losses).sum(), {"accuracy": ((gap > 0).float().sum(), count), "margin": (gap.sum(), count)}
+    if labels.models_ties:
+        sums["ties/predicted"] = (labels.tie_probability(gap).sum(), count)
+    return sums
 
 
 def supervised_objective(batch: Batch) -> tuple[Tensor, Sums]:

@@ -24,7 +24,17 @@ from prefrl.policy.metrics import (
 )
 from prefrl.policy.objective import objective_of, pair_objective, supervised_objective, value_objective
 from prefrl.policy.parts import Algorithm, PairSpec
-from prefrl.policy.rows import bare_row, history_rows, paired_rows, selected_rows, value_rows, weighted_rows
+from prefrl.policy.rows import (
+    bare_row,
+    history_rows,
+    judged_rows,
+    mismatched_rows,
+    paired_rows,
+    selected_rows,
+    value_rows,
+    weighted_rows,
+    with_imitation,
+)
 from prefrl.types import Extra, Objective, Prompt, Rollout, Row, Score, StepResult
 
 ROUND_SEEDS = 10**12  # seeds between the rounds of one step: further apart than those of all steps
@@ -178,7 +188,8 @@ class PolicyOptimizer:
     def _rows(self, scored: list[Scored], given: Credit | None = None) -> list[Row]:
         algorithm, budget, total_of = self.algorithm, self.policy.budget, self.policy.total
         if algorithm.pairs is not None:
-            return paired_rows(scored, algorithm.pairs.label_smoothing, total_of)
+            rows_of = paired_rows if algorithm.pairs.paired else judged_rows
+            return rows_of(scored, algorithm.pairs.label_smoothing, total_of)
         if algorithm.select is not None:
             return selected_rows(scored, algorithm, algorithm.select, budget, total_of)
         rows = weighted_rows(scored, algorithm, budget, total_of, state=self.state, given=given)
@@ -190,9 +201,11 @@ class PolicyOptimizer:
             metrics["select/kept"] = float(len(rows))
         if not float(self.policy.total(torch.tensor([float(len(rows))]))):
             return metrics  # nothing accepted and no pair that differs: no update, in no process
-        objective = objective_of(self.algorithm)
         for _ in range(self.updates):
-            metrics |= self.policy.step(rows, objective, self.algorithm.extras)
+            if self.algorithm.pairs is not None:
+                metrics |= learn_pairs(self.policy, rows, self.algorithm.pairs)
+            else:
+                metrics |= self.policy.step(rows, objective_of(self.algorithm), self.algorithm.extras)
         return metrics
 
     def _learn_with_critic(self, scored: list[Scored]) -> dict[str, float]:
@@ -243,10 +256,35 @@ class PolicyOptimizer:
 
 
 def learn_pairs(policy: Policy, rows: Sequence[Row], spec: PairSpec) -> dict[str, float]:
-    """One update on given pairs: rows with side +1 / -1 and `ref_logps`, the pairs' weights summing to 1."""
-    if not rows:
+    """One update on rows with side +1 / -1, their weights summing to 1 over all pairs (or single completions).
+
+    Args:
+        policy: what learns.
+        rows: both sides of pairs, or completions judged singly; with `ref_logps` where scores need a reference.
+        spec: the loss.
+    """
+    if not float(policy.total(torch.tensor([float(len(rows))]))):
         raise DataError("No pairs to learn from; expected at least one chosen and one rejected completion.")
-    return dict(policy.step(rows, lambda batch: pair_objective(batch, spec)))
+    prepared, baseline = prepare_pairs(policy, rows, spec)
+    metrics = policy.step(prepared, lambda batch: pair_objective(batch, spec, baseline), ())
+    return dict(metrics) | ({} if spec.paired else {"kl/mismatched": baseline})
+
+
+def prepare_pairs(policy: Policy, rows: Sequence[Row], spec: PairSpec) -> tuple[Sequence[Row], float]:
+    """What `pair_objective` needs beside the batch, over *all* rows of an update: those with `ce`, and the baseline.
+
+    The baseline z0 of completions judged singly is KL(policy || reference) in nats per answer, estimated on
+    completions of other prompts and at least 0; it is 0 where a process has no two prompts to exchange.
+    """
+    if spec.sft:
+        rows = with_imitation(rows, spec.sft, policy.total)
+    if spec.paired:
+        return rows, 0.0
+    swapped = mismatched_rows(rows)
+    live, reference = policy.logps(swapped, "policy"), policy.logps(swapped, "reference")
+    gap = sum(float((p - q)[torch.tensor(row.mask)].sum()) for row, p, q in zip(swapped, live, reference, strict=True))
+    total, count = policy.total(torch.tensor([gap, float(len(swapped))], dtype=torch.float64)).tolist()
+    return rows, max(0.0, total / max(1.0, count))
 
 
 def learn_completions(policy: Policy, rows: Sequence[Row]) -> dict[str, float]:

@@ -12,7 +12,7 @@ from typing import Literal
 from prefrl.errors import ConfigError
 from prefrl.policy.advantages import Baseline, Level, Reduction, Scale
 from prefrl.policy.losses import Bounds, Clip, Estimator, Ratio
-from prefrl.policy.preference import PairLoss
+from prefrl.policy.preference import Divergence, ImplicitScore, PairLoss
 from prefrl.types import Extra
 
 Need = Literal["groups", "reference", "values", "teacher", "learner"]
@@ -131,11 +131,43 @@ class SelectSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PairSpec:
-    """Pairs: the best against the worst rollout of each group online, or given pairs offline."""
+    """Given pairs, or the best against the worst rollout of each group; `prospect` takes completions judged singly.
+
+    loss             what is made of the difference of two implicit scores, see `preference.pair_loss`; `prospect` of
+                     one score and the KL of mismatched prompts and completions
+    score            implicit score of a completion: `log_ratio` to the reference; `log_prob`, `log_odds` without one
+    average          scores are means over a completion's tokens instead of sums
+    divergence       what holds the policy near the reference (f-DPO); `alpha` is that of the alpha-divergence
+    gamma            margin that the sigmoid loss asks for, in units of beta times the score
+    ld_alpha         weight of the tokens past the length of the pair's shorter completion (LD-DPO)
+    label_smoothing  probability that a label is wrong
+    coef             coefficient of the loss
+    sft              coefficient of the mean negative log-prob of the tokens of chosen completions beside it
+    desirable, undesirable  weights of good and of bad completions in `prospect`
+    """
 
     loss: PairLoss = "sigmoid"
     beta: float = 0.1
+    score: ImplicitScore = "log_ratio"
+    average: bool = False
+    divergence: Divergence = "reverse_kl"
+    alpha: float = 0.5
+    gamma: float = 0.0
+    ld_alpha: float = 1.0
     label_smoothing: float = 0.0
+    coef: float = 1.0
+    sft: float = 0.0
+    desirable: float = 1.0
+    undesirable: float = 1.0
+
+    @property
+    def paired(self) -> bool:
+        """Whether completions are compared in pairs; otherwise each is judged alone."""
+        return self.loss != "prospect"
+
+    @property
+    def needs_reference(self) -> bool:
+        return self.score == "log_ratio"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -175,7 +207,7 @@ class Algorithm:
         grouped = compared and self.select is None
         needs: dict[Need, bool] = {
             "groups": self.pairs is not None or grouped or best_of_group or self.resample > 0,
-            "reference": self.pairs is not None or self.kl.coef != 0.0,
+            "reference": self.kl.coef != 0.0 or (self.pairs is not None and self.pairs.needs_reference),
             "values": self.credit.baseline == "critic" and self.pairs is None and self.select is None,
             "teacher": self.distill.coef != 0.0,
             "learner": self.truncate != 0.0,
@@ -289,5 +321,41 @@ def _pair_problems(algorithm: Algorithm, pairs: PairSpec) -> Iterator[str]:
         yield "a pair loss has no entropy, echo or truncate. Set them to 0."
     if pairs.beta <= 0:
         yield f"pairs.beta is {pairs.beta}. Use a positive number, such as 0.1."
+    if pairs.coef <= 0:
+        yield f"pairs.coef is {pairs.coef}. Use a positive number, or learn chosen completions with: prefrl sft"
     if not 0.0 <= pairs.label_smoothing < 0.5:
         yield f"pairs.label_smoothing is {pairs.label_smoothing}. Use a number in [0, 0.5)."
+    if pairs.sft < 0 or pairs.gamma < 0:
+        yield f"pairs.sft is {pairs.sft} and pairs.gamma {pairs.gamma}. Use 0 or more."
+    if not 0.0 <= pairs.ld_alpha <= 1.0:
+        yield f"pairs.ld_alpha is {pairs.ld_alpha}, a weight of surplus tokens. Use a number in [0, 1]; 1 counts all."
+    if pairs.desirable <= 0 or pairs.undesirable <= 0:
+        yield f"pairs.desirable is {pairs.desirable} and undesirable {pairs.undesirable}. Use positive numbers."
+    if pairs.divergence != "reverse_kl" and not pairs.needs_reference:
+        yield (
+            f"pairs.divergence is one from the reference, but pairs.score {pairs.score!r} looks at none. "
+            "Set pairs.score to 'log_ratio', or pairs.divergence to 'reverse_kl'."
+        )
+    if pairs.gamma and pairs.loss != "sigmoid":
+        yield (
+            f"pairs.gamma is a margin of the sigmoid loss, but pairs.loss is {pairs.loss!r}, whose margin is set by "
+            "beta alone. Set pairs.gamma to 0, or pairs.loss to 'sigmoid'."
+        )
+    yield from _single_problems(pairs)
+
+
+def _single_problems(pairs: PairSpec) -> Iterator[str]:
+    if pairs.paired:
+        if (pairs.desirable, pairs.undesirable) != (1.0, 1.0):
+            yield (
+                f"pairs.desirable and undesirable weigh completions judged singly, but pairs.loss {pairs.loss!r} "
+                "compares two. Set both to 1, or pairs.loss to 'prospect'."
+            )
+        return
+    if not pairs.needs_reference or pairs.divergence != "reverse_kl" or pairs.average:
+        yield (
+            "the prospect loss compares whole log-ratios with a KL. Set pairs.score to 'log_ratio', pairs.divergence "
+            "to 'reverse_kl' and pairs.average to false."
+        )
+    if pairs.ld_alpha != 1.0:
+        yield "pairs.ld_alpha compares the lengths of a pair, and the prospect loss has none. Set pairs.ld_alpha to 1."

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import random
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
@@ -100,22 +102,73 @@ def selected_rows(
 
 def paired_rows(scored: Sequence[Scored], label_smoothing: float, total_of: TotalOf) -> list[Row]:
     """The best and the worst rollout of every group as a pair; groups without a difference make none."""
+    rows: list[Row] = []
+    for atom, group in enumerate(_groups(scored)):
+        best = max(group, key=lambda s: s.score.total)
+        worst = min(group, key=lambda s: s.score.total)
+        if _differ(best.score.total, worst.score.total):
+            rows += [_sided(best, atom, 1, label_smoothing), _sided(worst, atom, -1, label_smoothing)]
+    return _averaged(rows, len(rows) / 2, total_of)
+
+
+def judged_rows(scored: Sequence[Scored], label_smoothing: float, total_of: TotalOf) -> list[Row]:
+    """Every rollout on its own: good above the mean of its group, bad below; at the mean it is neither and left out."""
+    rows: list[Row] = []
+    for group in _groups(scored):
+        mean = sum(item.score.total for item in group) / len(group)
+        for item in group:
+            if _differ(item.score.total, mean):
+                side = 1 if item.score.total > mean else -1
+                rows.append(_sided(item, len(rows), side, label_smoothing))
+    return _averaged(rows, len(rows), total_of)
+
+
+def _groups(scored: Sequence[Scored]) -> list[list[Scored]]:
     members: dict[str, list[Scored]] = {}
     for item in scored:
         members.setdefault(item.rollout.group, []).append(item)
-    rows: list[Row] = []
-    for atom, group in enumerate(members.values()):
-        best = max(group, key=lambda s: s.score.total)
-        worst = min(group, key=lambda s: s.score.total)
-        if best.score.total - worst.score.total > UNIFORM_TOLERANCE * max(1.0, abs(best.score.total)):
-            for item, side in ((best, 1), (worst, -1)):
-                row = row_of(item)
-                row.atom, row.side, row.label = atom, side, 1.0 - label_smoothing
-                rows.append(row)
-    count = total_of(torch.tensor([len(rows) / 2], dtype=torch.float64)).clamp(min=1.0)
+    return list(members.values())
+
+
+def _differ(a: float, b: float) -> bool:
+    return abs(a - b) > UNIFORM_TOLERANCE * max(1.0, abs(a))
+
+
+def _sided(item: Scored, atom: int, side: int, label_smoothing: float) -> Row:
+    row = row_of(item)
+    row.atom, row.side, row.label = atom, side, 1.0 - label_smoothing
+    return row
+
+
+def _averaged(rows: list[Row], count: float, total_of: TotalOf) -> list[Row]:
+    """The rows with weights that make the loss a mean over all processes' pairs (or completions)."""
+    everywhere = float(total_of(torch.tensor([count], dtype=torch.float64)).clamp(min=1.0))
     for row in rows:
-        row.weight = 1.0 / float(count)
+        row.weight = 1.0 / everywhere
     return rows
+
+
+def with_imitation(rows: Sequence[Row], coef: float, total_of: TotalOf) -> list[Row]:
+    """The rows with `ce`: `coef` times the weighted mean over all processes' tokens of chosen completions."""
+    tokens = sum(row.weight * sum(row.mask) for row in rows if row.side > 0)
+    everywhere = float(total_of(torch.tensor([tokens], dtype=torch.float64))) or 1.0
+    return [
+        replace(row, streams=row.streams | {"ce": torch.full((len(row.mask),), coef * weight / everywhere)})
+        for row, weight in ((row, row.weight if row.side > 0 else 0.0) for row in rows)
+    ]
+
+
+def mismatched_rows(rows: Sequence[Row]) -> list[Row]:
+    """Every completion after the prompt of others; none where all have the same prompt.
+
+    Which prompt that is depends on the set of prompts alone: no order of the rows can change it.
+    """
+    prompts = sorted({row.prompt_ids for row in rows})
+    if len(prompts) < 2:
+        return []
+    random.Random(0).shuffle(prompts)  # in sorted order the next prompt would be a similar one
+    following = dict(zip(prompts, [*prompts[1:], prompts[0]], strict=True))
+    return [Row(prompt_ids=following[row.prompt_ids], completion_ids=row.completion_ids, mask=row.mask) for row in rows]
 
 
 def value_rows(scored: Sequence[Scored], given: Credit, algorithm: Algorithm, total_of: TotalOf) -> list[Row]:

@@ -23,7 +23,8 @@ NEEDS = {
     "rejection": set(),
     "opd": {"teacher"},
     "opsd": {"teacher"},
-    "dpo": {"groups", "reference"},
+    **{name: {"groups", "reference"} for name in ("dpo", "ipo", "kto", "ld_dpo")},
+    **{name: {"groups"} for name in ("slic", "orpo", "simpo", "cpo")},
 }
 
 
@@ -81,6 +82,13 @@ def test_rows_with_a_part_that_others_lack():
     assert ALGORITHMS["ctpo"].ratio == "cumulative"
     assert ALGORITHMS["rejection"].select == SelectSpec()
     assert ALGORITHMS["dpo"].pairs == PairSpec()
+    assert ALGORITHMS["ipo"].pairs == PairSpec(loss="squared")
+    assert ALGORITHMS["slic"].pairs == PairSpec(loss="hinge", score="log_prob", beta=1.0, sft=1.0)
+    assert ALGORITHMS["kto"].pairs == PairSpec(loss="prospect")
+    assert ALGORITHMS["orpo"].pairs == PairSpec(score="log_odds", average=True, beta=1.0, coef=0.1, sft=1.0)
+    assert ALGORITHMS["simpo"].pairs == PairSpec(score="log_prob", average=True, beta=2.0, gamma=1.0)
+    assert ALGORITHMS["cpo"].pairs == PairSpec(score="log_prob", sft=1.0)
+    assert ALGORITHMS["ld_dpo"].pairs == PairSpec(ld_alpha=0.5)
     assert ALGORITHMS["opsd"].distill.privileged
     assert not ALGORITHMS["opd"].distill.privileged
 
@@ -224,6 +232,20 @@ REFUSED = {
     "truncate of pairs": ({"name": "dpo", "truncate": 2}, "a pair loss has no entropy"),
     "beta": ({"name": "dpo", "pairs": {"beta": 0}}, "pairs.beta is 0.0. Use a positive number"),
     "smoothing": ({"name": "dpo", "pairs": {"label_smoothing": 0.5}}, r"label_smoothing is 0.5. Use a number in \[0"),
+    "coefficient": ({"name": "orpo", "pairs": {"coef": 0}}, "pairs.coef is 0.0. Use a positive number"),
+    "negative sft": ({"name": "dpo", "pairs": {"sft": -1}}, "pairs.sft is -1.0 and"),
+    "negative margin": ({"name": "simpo", "pairs": {"gamma": -1}}, "pairs.gamma -1.0. Use 0 or more"),
+    "surplus above 1": ({"name": "ld_dpo", "pairs": {"ld_alpha": 1.1}}, "a weight of surplus tokens. Use a number in"),
+    "weight of bad ones": ({"name": "kto", "pairs": {"undesirable": 0}}, "undesirable 0.0. Use positive numbers"),
+    "divergence from nothing": ({"name": "cpo", "pairs": {"divergence": "js"}}, "pairs.score 'log_prob' looks at none"),
+    "margin of ipo": ({"name": "ipo", "pairs": {"gamma": 1}}, "pairs.loss is 'squared', whose margin is set by beta"),
+    "margin of hinge": ({"name": "slic", "pairs": {"gamma": 1}}, "pairs.gamma is a margin of the sigmoid loss"),
+    "desirable pairs": ({"name": "dpo", "pairs": {"desirable": 2}}, "'sigmoid' compares two. Set both to 1"),
+    "judged log-probs": ({"name": "kto", "pairs": {"score": "log_prob"}}, "compares whole log-ratios with a KL"),
+    "judged divergence": ({"name": "kto", "pairs": {"divergence": "js"}}, "compares whole log-ratios with a KL"),
+    "judged means": ({"name": "kto", "pairs": {"average": True}}, "pairs.average to false"),
+    "judged surplus": ({"name": "kto", "pairs": {"ld_alpha": 0.5}}, "and the prospect loss has none. Set"),
+    "groups of judged ones": ({"name": "kto", "group_size": 1}, "group_size is 1, but it compares"),
 }
 
 
@@ -249,7 +271,9 @@ def test_pairs_of_a_selection_are_refused():
         {"name": "grpo", "kl": {"coef": 0.1, "target": 6}},
         {"name": "ppo", "credit": {"gamma": 1.0, "lam": 0.0, "level": "turn"}},
         {"name": "dapo", "overlong": {"buffer": 1.0, "penalty": 0}},
-        {"name": "dpo", "pairs": {"loss": "ipo", "label_smoothing": 0.49}},
+        {"name": "ipo", "pairs": {"label_smoothing": 0.49, "divergence": "alpha", "alpha": -1, "ld_alpha": 0}},
+        {"name": "cpo", "pairs": {"loss": "squared", "average": True, "ld_alpha": 1, "sft": 0}},
+        {"name": "kto", "pairs": {"desirable": 1.33, "sft": 0.1, "label_smoothing": 0.1}},
         {"name": "reinforce", "credit": {"baseline": "ema", "scale": "batch_std"}},
         {"name": "grpo", "kl": {"coef": 0, "place": "reward"}},
     ],

@@ -10,7 +10,6 @@ from prefrl.policy.algorithms import ALGORITHMS
 from prefrl.policy.objective import (
     objective_of,
     pair_objective,
-    reward_objective,
     stream_objective,
     supervised_objective,
     value_objective,
@@ -274,29 +273,12 @@ def test_labels_and_weights_of_pairs():
     assert float(loss) == pytest.approx(0.25 * (0.9 * up + 0.1 * down) + 0.5 * math.log(2))
 
 
-@pytest.mark.parametrize("kind", ["sigmoid", "ipo", "hinge"])
+@pytest.mark.parametrize("kind", ["sigmoid", "squared", "hinge"])
 def test_gradcheck_of_pair_losses(kind):
     rows = pair(label=0.9) + pair(atom=1, weight=0.5)
     outputs = numbers(-0.7, -0.4, -2.6, -1.2, -1.1, -1.9).requires_grad_()
     spec = PairSpec(loss=kind, beta=0.3)
     assert torch.autograd.gradcheck(lambda x: pair_objective(batch_of(rows, x), spec)[0], (outputs,))
-
-
-def scores_of(label=1.0, margin=0.0, weight=1.0):
-    common = {"label": label, "margin": margin, "weight": weight}
-    return [row(1, side=1, **common), row(1, side=-1, **common)]
-
-
-def test_reward_pairs():
-    loss, sums = reward_objective(batch_of(scores_of(margin=0.5, weight=0.5), numbers(2.0, 1.0)), 0.01)
-    assert float(loss) == pytest.approx(0.5 * (math.log(1 + math.exp(-0.5)) + 0.01 * 9))
-    assert read(sums) == {"accuracy": 1.0, "margin": 1.0}
-
-
-def test_gradcheck_of_the_reward_loss():
-    outputs = numbers(0.3, -0.8).requires_grad_()
-    rows = scores_of(0.8, 0.2)
-    assert torch.autograd.gradcheck(lambda x: reward_objective(batch_of(rows, x), 0.1)[0], (outputs,))
 
 
 # Supervision. ----------------------------------------------------------------------------------------------------

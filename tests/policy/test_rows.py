@@ -8,8 +8,17 @@ from fakes import alone, parts, scored
 
 from prefrl.policy.credit import CreditState, credit
 from prefrl.policy.parts import SelectSpec
-from prefrl.policy.rows import history_rows, paired_rows, selected_rows, value_rows, weighted_rows
-from prefrl.types import StopReason
+from prefrl.policy.rows import (
+    history_rows,
+    judged_rows,
+    mismatched_rows,
+    paired_rows,
+    selected_rows,
+    value_rows,
+    weighted_rows,
+    with_imitation,
+)
+from prefrl.types import Row, StopReason
 
 SPARSE = (True, False, True)
 
@@ -189,6 +198,48 @@ def test_pair_weights_count_the_pairs_of_all_processes():
     assert {row.weight for row in rows} == {0.25}
 
 
+def test_each_rollout_is_judged_by_the_mean_of_its_group():
+    values = [("a", 0.5), ("a", 1.0), ("a", 0.0), ("b", 0.2), ("b", 0.2), ("c", 3.0), ("c", 1.0)]
+    items = [scored(v, (i,), group=g) for i, (g, v) in enumerate(values)]
+    rows = judged_rows(items, 0.1, alone)
+    # The first is its group's mean, and the second group has no difference.
+    assert [(row.completion_ids[0], row.side) for row in rows] == [(1, 1), (2, -1), (5, 1), (6, -1)]
+    assert len({row.atom for row in rows}) == 4
+    assert {(row.label, row.weight) for row in rows} == {(0.9, 0.25)}
+    assert {row.weight for row in judged_rows(items, 0.0, lambda local: local + 4.0)} == {0.125}
+
+
+def test_the_sft_term_is_a_mean_over_the_tokens_of_chosen_completions():
+    sides = [(1, 3, 0.5), (-1, 9, 0.5), (1, 1, 0.5), (-1, 2, 0.5)]
+    rows = [Row(prompt_ids=(5,), completion_ids=(1,) * n, mask=(True,) * n, side=s, weight=w) for s, n, w in sides]
+    learnt = with_imitation(rows, 2.0, alone)
+    assert [row.streams["ce"].tolist() for row in learnt] == [[0.5] * 3, [0.0] * 9, [0.5], [0.0] * 2]
+    assert all("ce" not in row.streams for row in rows)  # the same rows come back in the next pass
+    elsewhere = with_imitation(rows, 2.0, lambda local: local + 2.0)  # four more tokens of weight .5
+    assert elsewhere[0].streams["ce"].tolist() == [0.25] * 3
+
+
+def test_the_sft_term_weighs_pairs_as_the_loss_does_and_skips_masked_tokens():
+    rows = [
+        Row(prompt_ids=(5,), completion_ids=(1, 2, 3), mask=(True, False, True), side=1, weight=0.75),
+        Row(prompt_ids=(5,), completion_ids=(1,), mask=(True,), side=1, weight=0.25),
+    ]
+    first, second = (row.streams["ce"][0].item() for row in with_imitation(rows, 1.0, alone))
+    assert (first, second) == pytest.approx((0.75 / 1.75, 0.25 / 1.75))
+
+
+def test_mismatched_completions_follow_another_prompt():
+    rows = [Row(prompt_ids=(p,), completion_ids=(p, i), mask=(True,) * 2, side=1) for p in range(4) for i in range(2)]
+    swapped = mismatched_rows(rows)
+    assert [row.completion_ids for row in swapped] == [row.completion_ids for row in rows]
+    assert all(row.prompt_ids != (row.completion_ids[0],) for row in swapped)
+    assert {row.prompt_ids for row in swapped} == {row.prompt_ids for row in rows}
+    # The order of the rows does not matter, nor how many there are of a prompt.
+    of = {row.completion_ids: row.prompt_ids for row in swapped}
+    assert {row.completion_ids: row.prompt_ids for row in mismatched_rows(rows[:0:-1])}.items() <= of.items()
+    assert mismatched_rows(rows[:2]) == []
+
+
 # Values. ---------------------------------------------------------------------------------------------------------
 
 
@@ -237,7 +288,8 @@ def test_values_are_read_before_decisions_and_after_what_was_cut_off():
 
 
 def test_float_noise_makes_no_pair():
-    assert paired_rows([scored(0.3, (1,)), scored(0.1 + 0.2, (2,))], 0.0, alone) == []
+    alike = [scored(0.3, (1,)), scored(0.1 + 0.2, (2,))]
+    assert paired_rows(alike, 0.0, alone) == judged_rows(alike, 0.0, alone) == []
 
 
 def test_float_noise_does_not_cost_a_sample_its_acceptance():
