@@ -8,7 +8,9 @@ import os
 import statistics
 from collections.abc import Callable, Iterator, Sequence
 
+from prefrl.evaluate.frontier_metrics import falls
 from prefrl.evaluate.run_folder import RunData
+from prefrl.evaluate.source_metrics import late, sources
 
 EVALUATIONS = ("win_rate", "success", "accuracy", "accuracy_given_parsed")
 """Measures that training never optimizes, the most telling one first; all are shares."""
@@ -22,11 +24,15 @@ def find_alarms(data: RunData, *, phase: str = "train", eval_phase: str = "eval"
         _truncated,
         _unscored,
         _length_drift,
-        _falling_logps,
+        falling_logps,
+        _dominated,
+        _length_paid,
+        _failing_source,
+        _audit_falls,
     )
     for check in checks:
         found += check(data, phase)
-    return [*found, *_overoptimized(data, phase, eval_phase)]
+    return [*found, *_overoptimized(data, phase, eval_phase), *falls(data)]
 
 
 def ends(values: Sequence[float]) -> tuple[float, float, int]:
@@ -87,14 +93,57 @@ def _length_drift(data: RunData, phase: str) -> Iterator[str]:
         )
 
 
-def _falling_logps(data: RunData, phase: str) -> Iterator[str]:
-    _, values = data.series("chosen_logp", phase)
-    first, last, _ = ends(values)
-    if len(values) >= 6 and last < first - 2 * _noise(values):
+def falling_logps(data: RunData, phase: str) -> Iterator[str]:
+    """Chosen *and* rejected answers became less likely: the margin grew without the chosen ones being learnt."""
+    sides = [data.series(name, phase)[1] for name in ("chosen_logp", "rejected_logp")]
+    (first, last, _), (before, after, _) = map(ends, sides)
+    if all(len(values) >= 6 for values in sides) and all(map(_fell, sides)):
         yield (
-            f"The log-probability of chosen answers fell from {first:.1f} to {last:.1f}: the margin grew by "
-            "pushing rejected answers down further. Add an SFT term, or make pairs from the policy's own "
-            "answers."
+            f"The log-probability of chosen answers fell from {first:.1f} to {last:.1f}, and that of rejected ones "
+            f"from {before:.1f} to {after:.1f}: the margin grew by pushing rejected answers down further. Add an SFT "
+            "term (algorithm.pairs.sft), or make pairs from the policy's own answers."
+        )
+
+
+def _fell(values: Sequence[float]) -> bool:
+    first, last, _ = ends(values)
+    return last < first - 2 * _noise(values)
+
+
+def _dominated(data: RunData, phase: str) -> Iterator[str]:
+    for name in sources(data, phase):
+        share = late(data.series(f"source/{name}/share", phase)[1])
+        if share > 0.9:
+            yield (
+                f"{share:.0%} of the variance of the advantage comes from the reward {name}: next to it the weights of "
+                "the others mean nothing. Set normalise: group on every reward, and weight them then."
+            )
+
+
+def _length_paid(data: RunData, phase: str) -> Iterator[str]:
+    correlation = late(data.series("reward/corr_length", phase)[1])
+    if correlation > 0.5:
+        yield (
+            f"Among answers to the same prompt, reward and length correlate by {correlation:.2f}: longer answers are "
+            "paid more. Read the samples; constrain the length, or take it out of the reward model."
+        )
+
+
+def _failing_source(data: RunData, phase: str) -> Iterator[str]:
+    for name in sources(data, phase):
+        rates = [rate for rate in data.series(f"source/{name}/errors", phase)[1] if math.isfinite(rate)]
+        if rates and statistics.fmean(rates) > 0.01:
+            yield f"The reward {name} failed on {statistics.fmean(rates):.1%} of the answers; samples.jsonl says why."
+
+
+def _audit_falls(data: RunData, phase: str) -> Iterator[str]:
+    rewards, audits = (data.series(name, phase)[1] for name in ("reward/mean", "audit/mean"))
+    (first, last, _), (before, after, _) = ends(rewards), ends(audits)
+    if min(len(rewards), len(audits)) >= 6 and last > first + 2 * _noise(rewards) and _fell(audits):
+        yield (
+            f"The training reward rose from {first:.3g} to {last:.3g} while the audit, which nothing optimizes, fell "
+            f"from {before:.3g} to {after:.3g} on the same answers: the policy is gaming the reward. Read the samples, "
+            "and stop earlier or raise the KL coefficient."
         )
 
 

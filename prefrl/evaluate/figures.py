@@ -111,9 +111,9 @@ def curves(
             axes.plot(steps, numbers, dash, color=colour, lw=1.7, marker=marker, markersize=3.2, label=name)
         _integer_steps(axes)
         if len(lines) > 1:
-            _legend(axes)
+            legend(axes)
 
-    return _figure(draw, xlabel=xlabel, ylabel=ylabel, title=title, percent=percent)
+    return plot(draw, xlabel=xlabel, ylabel=ylabel, title=title, percent=percent)
 
 
 def stacked(
@@ -133,9 +133,9 @@ def stacked(
         axes.set_xlim(min(places), max(places))
         axes.set_ylim(0, 1)
         _integer_steps(axes)
-        _legend(axes)
+        legend(axes)
 
-    return _figure(draw, xlabel="step", ylabel=ylabel, title=title, percent=True)
+    return plot(draw, xlabel="step", ylabel=ylabel, title=title, percent=True)
 
 
 def histogram(groups: Mapping[str, Sequence[float]], *, bins: int = 30, xlabel: str = "", title: str = "") -> Figure:
@@ -153,19 +153,29 @@ def histogram(groups: Mapping[str, Sequence[float]], *, bins: int = 30, xlabel: 
             axes.hist(kept, edges, color=colour, alpha=0.16, histtype="stepfilled")
             axes.hist(kept, edges, color=colour, linewidth=1.6, histtype="step", label=name + lost)
         _integer_counts(axes)
-        _legend(axes)
+        legend(axes)
 
-    return _figure(draw, xlabel=xlabel, ylabel="count", title=title)
+    return plot(draw, xlabel=xlabel, ylabel="count", title=title)
 
 
 def calibration(
-    predicted: Sequence[float], observed: Sequence[float], counts: Sequence[int], *, title: str = ""
+    predicted: Sequence[float],
+    observed: Sequence[float],
+    counts: Sequence[int],
+    *,
+    others: Mapping[str, Curve] | None = None,
+    title: str = "",
 ) -> Figure:
-    """Predicted probability against the share that held; a point's area grows with its count."""
+    """Predicted probability against the share that held; a point's area grows with its count.
+
+    `others` are further curves of (predicted, observed), drawn thin.
+    """
 
     def draw(axes: Axes) -> None:
         most = max(counts, default=1)
         axes.plot([0, 1], [0, 1], color=GREY, linewidth=1.2, linestyle=(0, (4, 3)), label="perfect")
+        for index, (name, (x, y)) in enumerate((others or {}).items(), start=1):
+            axes.plot(x, _floats(y), color=PALETTE[index], linewidth=1.2, marker="o", markersize=2.5, label=name)
         axes.plot(predicted, observed, color=PALETTE[0], linewidth=1.5, label="this reward")
         axes.scatter(
             predicted,
@@ -178,9 +188,9 @@ def calibration(
         axes.set_xlim(0, 1)
         axes.set_ylim(0, 1.02)
         axes.xaxis.set_major_formatter(_percent_formatter())
-        _legend(axes)
+        legend(axes)
 
-    return _figure(
+    return plot(
         draw,
         xlabel="predicted: first is preferred",
         ylabel="observed",
@@ -204,9 +214,9 @@ def kl_reward(points: Mapping[str, Curve], *, ylabel: str = "reward", title: str
             axes.scatter(kl[:-1], values[:-1], 12, color=colour, alpha=0.55, linewidths=0, rasterized=many)
             axes.scatter(kl[-1:], values[-1:], 46, color=colour, linewidths=0, zorder=3, label=name)
         if len(points) > 1:
-            _legend(axes)
+            legend(axes)
 
-    return _figure(draw, xlabel="KL to the reference (nats per answer)", ylabel=ylabel, title=title, grid="both")
+    return plot(draw, xlabel="KL to the reference (nats per answer)", ylabel=ylabel, title=title, grid="both")
 
 
 def bars(
@@ -215,15 +225,16 @@ def bars(
     intervals: Sequence[tuple[float, float]],
     *,
     reference: float | None = None,
+    coloured: int = 1,
     percent: bool = True,
     xlabel: str = "",
     title: str = "",
 ) -> Figure:
-    """Horizontal bars with intervals, the first on top and in colour; `reference` is a dashed line."""
+    """Horizontal bars with intervals from the top, the first `coloured` in colour; `reference` is a dashed line."""
 
     def draw(axes: Axes) -> None:
         places = range(len(labels), 0, -1)
-        colours = [PALETTE[0], *[GREY] * (len(labels) - 1)]
+        colours = [PALETTE[0] if index < coloured else GREY for index in range(len(labels))]
         axes.barh(places, values, 0.56, color=colours, alpha=0.9)
         for place, (low, high) in zip(places, intervals, strict=True):
             axes.plot([low, high], [place, place], color=INK, linewidth=1.3)
@@ -240,7 +251,7 @@ def bars(
             axes.xaxis.set_major_formatter(_percent_formatter())
 
     height = max(1.5, 0.85 + 0.36 * len(labels))
-    return _figure(draw, xlabel=xlabel, title=title, size=(_SIZE[0], height), grid="x")
+    return plot(draw, xlabel=xlabel, title=title, size=(_SIZE[0], height), grid="x")
 
 
 def smoothed(values: Sequence[float], weight: float) -> list[float]:
@@ -306,7 +317,7 @@ def _style() -> AbstractContextManager[None]:
     return rc_context(_STYLE)  # type: ignore[arg-type]
 
 
-def _figure(
+def plot(
     draw: Callable[[Axes], None],
     *,
     xlabel: str = "",
@@ -316,6 +327,7 @@ def _figure(
     size: tuple[float, float] = _SIZE,
     grid: Literal["x", "y", "both"] = "y",
 ) -> Figure:
+    """One pair of axes in the style of all figures; `draw` fills them."""
     from matplotlib.figure import Figure
 
     with _style():
@@ -331,7 +343,7 @@ def _figure(
     return figure
 
 
-def _legend(axes: Axes) -> None:
+def legend(axes: Axes) -> None:
     """Above the plot, in as many columns as fit; the figure grows with the rows."""
     handles, labels = axes.get_legend_handles_labels()
     labels = [_shortened(label, _LEGEND_CHARACTERS - 5) for label in labels]

@@ -30,11 +30,11 @@ from prefrl.evaluate.blocks import (
     show_seconds,
 )
 from prefrl.evaluate.files import write_atomic, writing
+from prefrl.evaluate.quality_sections import quality_section
 from prefrl.evaluate.run_folder import REPORT, RunData, RunFolder, read
 from prefrl.evaluate.sections import (
     curve_sections,
     headline_figures,
-    quality_section,
     sample_sections,
     setup_sections,
     standard_sections,

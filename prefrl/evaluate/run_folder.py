@@ -4,7 +4,7 @@
     environment.json  versions, machine, command line, git commit, seed
     metrics.jsonl     one JSON object per step and phase
     samples.jsonl     completions worth looking at
-    status.json       running, finished or failed, with times and the error
+    status.json       running, waiting, finished or failed, with times and the error
     checkpoints/      figures/      report.html
 
 Whole files are replaced atomically and lines are appended whole, so a full disk or a kill loses nothing
@@ -42,10 +42,14 @@ class RunFolder:
     """The folder of one run, open for writing. Make it with `create`; use it as a context manager.
 
     Leaving the `with` block marks the run finished, or failed when an exception passes through.
+
+    Attributes:
+        tags: written into every line of metrics and samples.
     """
 
     def __init__(self, path: Path, kind: str, started: datetime) -> None:
         self.path, self.kind = path, kind
+        self.tags: dict[str, float] = {}
         self._started, self._clock = started, time.monotonic()
         self._open = True
 
@@ -78,6 +82,19 @@ class RunFolder:
         write_atomic(folder / ENVIRONMENT, _pretty(describe_environment(plain)))
         return run
 
+    @classmethod
+    def reopen(cls, path: str | Path) -> RunFolder:
+        """Go on with a run that has not finished; its clock goes on from its last line of metrics.
+
+        Raises:
+            RunError: there is no run at the path, or it cannot be written.
+        """
+        data = read(path)
+        run = cls(data.path, data.kind, _moment(data.status.get("started")))
+        run._clock -= max((float(line.get("time") or 0.0) for line in data.metrics), default=0.0)
+        write_atomic(run.path / STATUS, _pretty(run._status("running")))
+        return run
+
     @property
     def checkpoints(self) -> Path:
         """Folder for checkpoints."""
@@ -103,7 +120,7 @@ class RunFolder:
         """
         line: dict[str, Any] = {"step": int(step), "phase": phase, "time": round(self._elapsed(), 3)}
         nonfinite = []
-        for name, value in metrics.items():
+        for name, value in {**metrics, **self.tags}.items():
             number = _number(name, value)
             if not math.isfinite(number):
                 nonfinite.append(name)
@@ -119,11 +136,15 @@ class RunFolder:
         `tokens`, `kl`, `stop`, `won`, `badge` and `prompt_id`; rows with the same id (or prompt) stand side
         by side. Other keys are kept.
         """
-        append_lines(self.path / SAMPLES, [{"step": int(step), **to_plain(row)} for row in rows])
+        append_lines(self.path / SAMPLES, [{"step": int(step), **to_plain(row), **self.tags} for row in rows])
 
     def finish(self, summary: Mapping[str, Any] | None = None) -> None:
         """Mark the run finished, with the few figures that sum it up."""
         self._close("finished", summary=to_plain(summary or {}))
+
+    def wait(self, why: str) -> None:
+        """Mark the run as waiting for people, and for what; `reopen` goes on with it."""
+        self._close("waiting", why=why)
 
     def fail(self, error: BaseException | str) -> None:
         """Mark the run failed, and why."""
@@ -170,7 +191,7 @@ class RunFolder:
 class RunData:
     """A run folder as read back.
 
-    status           kind, state (running, finished, failed), times, error, summary
+    status           kind, state (running, waiting, finished, failed), times, error, summary
     metrics          one dict per line of metrics.jsonl
     samples          one dict per line of samples.jsonl
     skipped_metrics  unreadable lines of metrics.jsonl: at most the last one, unless the file was edited
@@ -193,7 +214,7 @@ class RunData:
 
     @property
     def state(self) -> str:
-        """running, finished or failed."""
+        """running, waiting, finished or failed."""
         return str(self.status.get("state", "unknown"))
 
     def names(self, phase: str = "train") -> list[str]:
@@ -318,6 +339,13 @@ def _read_lines(path: Path, required: str) -> tuple[list[dict[str, Any]], int]:
         else:
             skipped += 1
     return kept, skipped
+
+
+def _moment(stamp: Any) -> datetime:
+    """When a run began; now where its status does not say."""
+    with suppress(TypeError, ValueError):
+        return datetime.fromisoformat(stamp)
+    return datetime.now(UTC)
 
 
 def _stamp(moment: datetime) -> str:

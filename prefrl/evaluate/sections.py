@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from prefrl.evaluate import figures
 from prefrl.evaluate.alarms import EVALUATIONS, ends, find_alarms
@@ -27,10 +27,9 @@ from prefrl.evaluate.blocks import (
     show_number,
     show_seconds,
 )
+from prefrl.evaluate.frontier_figures import overoptimisation_sections
 from prefrl.evaluate.run_folder import RunData
-
-if TYPE_CHECKING:
-    from prefrl.evaluate.reward_quality import RewardQuality
+from prefrl.evaluate.source_sections import source_sections
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,7 +150,8 @@ def standard_sections(
         extra: blocks of the recipe, such as `quality_section`.
     """
     blocks: list[Block] = [Headline([*headline, *headline_figures(data)])]
-    blocks += [Warnings(find_alarms(data)), *curve_sections(data), *sample_sections(data)]
+    blocks += [Warnings(find_alarms(data)), *curve_sections(data)]
+    blocks += [*overoptimisation_sections(data), *source_sections(data), *sample_sections(data)]
     return Report(title=title or plain_title(data), lead=lead, blocks=[*blocks, *extra, *setup_sections(data)])
 
 
@@ -223,29 +223,6 @@ def sample_sections(data: RunData, *, title: str = "Samples", limit: int = 8) ->
     samples = [_sample(column) for column in columns]
     lead = f"The first {limit} of {len(samples)} prompts; all are in samples.jsonl." if len(samples) > limit else ""
     return [Section(title, [SamplesSideBySide(samples[:limit])], lead)]
-
-
-def quality_section(quality: RewardQuality, *, title: str = "Reward model", lead: str = "") -> Section:
-    """A reward's figures on held-out pairs."""
-    caption = "95% intervals in brackets; p of paired sign tests."
-    return Section(
-        title,
-        [
-            Figure(
-                quality.accuracy_figure(),
-                "Accuracy on held-out pairs",
-                "With 95% intervals; dashed: guessing.",
-            ),
-            Figure(
-                quality.calibration_figure(),
-                "Calibration",
-                "On the dashed line a probability means what it says.",
-            ),
-            Figure(quality.score_figure(), "Scores", "Only differences within a prompt mean anything."),
-            Table(("measure", "value", "note"), quality.rows(), caption),
-        ],
-        lead,
-    )
 
 
 def setup_sections(data: RunData) -> list[Block]:

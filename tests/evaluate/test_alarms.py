@@ -22,12 +22,13 @@ def run(train: dict[str, list[float]], evaluation: dict[str, list[float]] | None
 
 
 RISING = [0.1 * i for i in range(10)]
+FALLING = [-10.0 - i for i in range(10)]
 
 
 def test_a_healthy_run_is_quiet() -> None:
     healthy = {
         "reward/mean": RISING, "groups/mixed": [0.5] * 10, "stop/length": [0.1] * 10, "errors": [0.0] * 10,
-        "length/mean": [30.0] * 10, "chosen_logp": RISING,
+        "length/mean": [30.0] * 10, "chosen_logp": RISING, "rejected_logp": FALLING,
     }  # fmt: skip
     assert find_alarms(run(healthy, {"accuracy": [0.4, 0.6]})) == []
     assert find_alarms(run({})) == []
@@ -41,7 +42,10 @@ def test_a_healthy_run_is_quiet() -> None:
         ({"errors": [0.0, 0.25, 0.125]}, "2 steps, at worst 25%"),
         ({"length/mean": [20.0, 40.0]}, "from 20 to 40 tokens"),
         ({"length/mean": [40.0, 20.0]}, "from 40 to 20 tokens"),
-        ({"chosen_logp": [-10.0 - i for i in range(10)]}, "chosen answers fell from -10.0 to -19.0"),
+        (
+            {"chosen_logp": FALLING, "rejected_logp": [3.0 * x for x in FALLING]},
+            "chosen answers fell from -10.0 to -19.0, and that of rejected ones from -30.0 to -57.0",
+        ),
     ],
 )
 def test_each_alarm(metrics: dict[str, list[float]], words: str) -> None:

@@ -11,14 +11,17 @@ from rich.console import Console
 
 from prefrl.errors import DataError
 from prefrl.evaluate.baselines import length_baselines, text_baselines
-from prefrl.evaluate.reward_quality import (
-    calibration_bins,
-    evaluate_pairs,
-    evaluate_scores,
-    expected_calibration_error,
-    sigmoid,
-    softplus,
+from prefrl.evaluate.margins import calibration_bins, expected_calibration_error, sigmoid, softplus
+from prefrl.evaluate.quality_sections import (
+    accuracy_figure,
+    calibration_figure,
+    length_figure,
+    margin_figure,
+    quality_section,
+    score_figure,
+    subset_figure,
 )
+from prefrl.evaluate.reward_quality import evaluate_pairs, evaluate_scores
 from prefrl.types import Completion, Pair, Prompt
 
 LOG3 = math.log(3)  # sigmoid(log 3) = 3/4
@@ -80,18 +83,19 @@ def test_pairs_without_a_finite_score_are_counted_and_left_out() -> None:
 def test_a_reward_that_is_the_length_is_told_apart() -> None:
     chosen, rejected = [10, 3, 8, 2], [5, 6, 4, 9]
     quality = evaluate_scores(chosen, rejected, chosen_lengths=chosen, rejected_lengths=rejected)
-    assert quality.length_pooled == pytest.approx(1.0) and quality.length_within == pytest.approx(1.0)
-    assert quality.chosen_longer is not None and quality.chosen_shorter is not None
-    assert (quality.chosen_longer.correct, quality.chosen_longer.total) == (2, 2)
-    assert (quality.chosen_shorter.correct, quality.chosen_shorter.total) == (0, 2)
+    assert quality.length is not None
+    assert quality.length.pooled == pytest.approx(1.0) and quality.length.within == pytest.approx(1.0)
+    assert (quality.length.longer.correct, quality.length.longer.total) == (2, 2)
+    assert (quality.length.shorter.correct, quality.length.shorter.total) == (0, 2)
 
 
 def test_within_pair_correlation_does_not_depend_on_which_side_is_chosen() -> None:
     a, b = [1.0, 4.0, 2.0], [3.0, 1.0, 2.5]
     one = evaluate_scores(a, b, chosen_lengths=[5, 9, 4], rejected_lengths=[6, 2, 4])
     other = evaluate_scores([3.0, 4.0, 2.0], [1.0, 1.0, 2.5], chosen_lengths=[6, 9, 4], rejected_lengths=[5, 2, 4])
-    assert one.length_within == pytest.approx(other.length_within)
-    assert one.length_within == pytest.approx((2 + 21) / math.sqrt((4 + 9 + 0.25) * (1 + 49)))
+    assert one.length is not None and other.length is not None
+    assert one.length.within == pytest.approx(other.length.within)
+    assert one.length.within == pytest.approx((2 + 21) / math.sqrt((4 + 9 + 0.25) * (1 + 49)))
 
 
 def test_length_baselines_count_equal_lengths_half() -> None:
@@ -163,20 +167,37 @@ def test_columns_that_do_not_match_are_refused(arguments: dict[str, list[float]]
 
 def test_figures_are_drawn() -> None:
     quality = evaluate_scores([1.0, 2.0, 0.5], [0.0, 3.0, 0.1], chosen_lengths=[1, 4, 3], rejected_lengths=[2, 3, 3])
-    curve = quality.calibration_figure().axes[0].lines[1]
+    curve = calibration_figure(quality).axes[0].lines[1]
     assert list(curve.get_xdata()) == pytest.approx([b.predicted for b in quality.calibration])
-    assert [t.get_text() for t in quality.accuracy_figure().axes[0].get_yticklabels()] == [
+    assert [t.get_text() for t in accuracy_figure(quality).axes[0].get_yticklabels()] == [
         "this reward", "longer wins", "shorter wins",
     ]  # fmt: skip
-    assert quality.score_figure().axes[0].get_xlabel() == "score"
+    assert score_figure(quality).axes[0].get_xlabel() == "score"
+    assert margin_figure(quality).axes[0].get_xlabel() == "score(chosen) - score(rejected)"
+    assert quality.length is not None
+    labels = [line.get_label() for line in length_figure(quality.length).axes[0].lines]
+    assert [label for label in labels if "chosen" in label] == ["chosen is shorter", "chosen is longer"]
 
 
-def pair(chosen: str, rejected: str, *, prompt: str = "p", label: float = 1.0) -> Pair:
+def test_calibration_before_and_after_are_two_curves() -> None:
+    quality = evaluate_scores([2.0, 2.0, 2.0, 0.0], [0.0, 0.0, 0.0, 2.0])
+    before = quality.at_temperature(1 / 4)  # margins four times as large
+    assert before.nll > quality.nll and before.accuracy == quality.accuracy
+    labels = [line.get_label() for line in calibration_figure(quality, before).axes[0].lines]
+    assert labels == ["perfect", "before", "this reward"]
+    assert quality.temperature == pytest.approx(2 / LOG3) and quality.scaled_nll < quality.nll
+    assert quality.at_temperature(quality.temperature).nll == pytest.approx(quality.scaled_nll)
+
+
+def pair(
+    chosen: str, rejected: str, *, prompt: str = "p", label: float = 1.0, tie: float = 0.0, **columns: object
+) -> Pair:
     return Pair(
-        prompt=Prompt(id=prompt, text=prompt),
+        prompt=Prompt(id=prompt, text=prompt, columns=columns),
         chosen=Completion(text=chosen),
         rejected=Completion(text=rejected),
         label=label,
+        tie=tie,
     )
 
 
@@ -202,6 +223,66 @@ def test_labels_say_which_side_is_preferred() -> None:
     pairs = [pair("a", "bb"), pair("a", "bb", label=0.2), pair("a", "bb", label=0.5)]
     quality = evaluate_pairs([1.0, 1.0, 1.0], [0.0, 0.0, 0.0], pairs)
     assert (quality.accuracy.correct, quality.accuracy.total, quality.undecided) == (1, 2, 1)
-    assert quality.chosen_longer is not None and quality.chosen_longer.total == 1
+    assert quality.length is not None and quality.length.longer.total == 1
     with pytest.raises(DataError, match="2 and 1 scores of 1 pairs"):
         evaluate_pairs([1.0, 2.0], [0.0], pairs[:1])
+
+
+def test_ties_stand_apart_from_every_other_figure() -> None:
+    pairs = [pair("a", "bb"), pair("a", "bb", label=0.5, tie=1.0), pair("a", "bb", label=0.7, tie=0.6)]
+    quality = evaluate_pairs([2.0, 0.1, math.nan], [0.0, 0.0, 0.0], pairs)
+    assert (quality.accuracy.total, quality.undecided, quality.unscored) == (1, 2, 0)
+    assert quality.tied is not None
+    assert (quality.tied.close.correct, quality.tied.close.total, quality.tied.unscored) == (1, 1, 1)
+    assert quality.tied.separation == 1.0  # |0.1| against |2|
+    assert quality.to_dict()["tied"]["close_counts"] == [1, 1]
+    assert [name for name, _, _ in quality.rows() if "tied" in name] == ["tied pairs that are close"]
+    assert len(margin_figure(quality).axes[0].get_legend().get_texts()) == 2
+    with pytest.raises(DataError, match="All of 1 pairs are ties"):
+        evaluate_pairs([1.0], [0.0], [pair("a", "b", label=0.5)])
+
+
+def test_subsets_have_figures_of_their_own() -> None:
+    pairs = [pair("aa", "b", prompt=f"q{i}", source="abc"[i % 3], kind=i % 2) for i in range(9)]
+    chosen = [math.nan if i % 3 == 2 else 1.0 if i % 3 == 0 else float(i == 1) for i in range(9)]
+    quality = evaluate_pairs(chosen, [0.5] * 9, pairs)
+    assert {name: (q.accuracy.correct, q.accuracy.total) for name, q in quality.subsets.items()} == {
+        "a": (3, 3), "b": (1, 3),
+    }  # fmt: skip
+    assert dict(quality.unmeasured) == {"c": 3} and quality.unscored == 3
+    assert quality.subsets["a"].exact == pytest.approx((0.025 ** (1 / 3), 1.0))
+    assert [b.name for b in quality.subsets["a"].baselines] == ["longer wins", "shorter wins"]
+    assert len(evaluate_pairs(chosen, [0.5] * 9, pairs, subset="kind").subsets) == 2
+    plain = quality.to_dict(nested=True)
+    assert json.loads(json.dumps(plain, allow_nan=False)) == plain
+    assert plain["subsets"]["b"]["accuracy_counts"] == [1, 3] and plain["unmeasured_subsets"] == {"c": 3}
+    assert "subsets" not in quality.to_dict()
+    assert [table.row_count for table in quality.tables()][1:] == [3, 6]
+    assert len(subset_figure(quality).axes[0].patches) == 2
+    assert len(quality_section(quality).blocks) == 9
+
+
+def test_a_column_of_subsets_must_be_there_and_must_tell_subsets_apart() -> None:
+    pairs = [pair("a", "b", prompt=f"q{i}", source=f"page {i}", subset=None) for i in range(60)]
+    scores = [1.0] * 60, [0.0] * 60
+    assert evaluate_pairs(*scores, pairs).subsets == {}  # a source a pair is no subset
+    assert len(evaluate_pairs(*scores, pairs, subset="source").subsets) == 60  # unless it is asked for
+    with pytest.raises(DataError, match=r"No pair has a column 'sorce'.*Did you mean 'source'"):
+        evaluate_pairs(*scores, pairs, subset="sorce")
+
+
+def test_text_baselines_are_fitted_once_and_split_by_subset() -> None:
+    train = [pair(chosen, rejected, prompt=prompt) for prompt, chosen, rejected in TRAIN]
+    held_out = [pair("thank you", "fool", prompt=f"q{i}", subset=i % 2) for i in range(4)]
+    quality = evaluate_pairs([1.0] * 4, [0.0] * 4, held_out, train)
+    assert [(b.name, len(b.outcomes)) for b in quality.subsets["0"].baselines][2:] == [
+        ("words (TF-IDF)", 2), ("words and length", 2),
+    ]  # fmt: skip
+
+
+def test_agreement_of_people_stands_in_the_table() -> None:
+    pairs = [pair("a", "b", prompt=f"q{i}", votes=[1, 1, 2]) for i in range(3)]
+    quality = evaluate_pairs([1.0] * 3, [0.0] * 3, pairs)
+    assert quality.agreement is not None and quality.agreement.best == pytest.approx(2 / 3)
+    assert quality.to_dict()["agreement"]["votes"] == 9
+    assert any(name == "Krippendorff's alpha" for name, _, _ in quality.rows())
