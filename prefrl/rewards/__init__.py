@@ -11,12 +11,19 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from prefrl.rewards.audit import source_metrics
     from prefrl.rewards.base import Reward, RewardSource, as_source, checked_scores, error_counts
     from prefrl.rewards.bradley_terry import BradleyTerry
-    from prefrl.rewards.compose import Clip, Gate, Normalise, WeightedSum
+    from prefrl.rewards.compose import Audit, Clip, Gate, WeightedSum, minimum, product
+    from prefrl.rewards.constraint import Constraint
+    from prefrl.rewards.ensemble_reward import Ensemble, ensemble
     from prefrl.rewards.environment_reward import environment
     from prefrl.rewards.functions import FunctionReward, function
+    from prefrl.rewards.identity import fingerprint
+    from prefrl.rewards.judge import Judge
+    from prefrl.rewards.normalise import GroupNormalise, GroupRank, Normalise, Sigmoid, Standardise
     from prefrl.rewards.specs import build
+    from prefrl.rewards.tournament import Comparer, Match, Outcome, Tournament
     from prefrl.rewards.verifiers import (
         Verifier,
         choice,
@@ -29,39 +36,63 @@ if TYPE_CHECKING:
     )
 
 _NAMES = {
+    "audit": ("source_metrics",),
     "base": ("Reward", "RewardSource", "as_source", "checked_scores", "error_counts"),
     "bradley_terry": ("BradleyTerry",),
-    "compose": ("Clip", "Gate", "Normalise", "WeightedSum"),
+    "compose": ("Audit", "Clip", "Gate", "WeightedSum", "minimum", "product"),
+    "constraint": ("Constraint",),
+    "ensemble_reward": ("Ensemble", "ensemble"),
     "environment_reward": ("environment",),
     "functions": ("FunctionReward", "function"),
+    "identity": ("fingerprint",),
+    "judge": ("Judge",),
+    "normalise": ("GroupNormalise", "GroupRank", "Normalise", "Sigmoid", "Standardise"),
     "specs": ("build",),
+    "tournament": ("Comparer", "Match", "Outcome", "Tournament"),
     "verifiers": ("Verifier", "choice", "exact", "graded", "json_object", "length_band", "numeric", "regex"),
 }
 _MODULE_OF = {name: module for module, names in _NAMES.items() for name in names}
 
 __all__ = [
+    "Audit",
     "BradleyTerry",
     "Clip",
+    "Comparer",
+    "Constraint",
+    "Ensemble",
     "FunctionReward",
     "Gate",
+    "GroupNormalise",
+    "GroupRank",
+    "Judge",
+    "Match",
     "Normalise",
+    "Outcome",
     "Reward",
     "RewardSource",
+    "Sigmoid",
+    "Standardise",
+    "Tournament",
     "Verifier",
     "WeightedSum",
     "as_source",
     "build",
     "checked_scores",
     "choice",
+    "ensemble",
     "environment",
     "error_counts",
     "exact",
+    "fingerprint",
     "function",
     "graded",
     "json_object",
     "length_band",
+    "minimum",
     "numeric",
+    "product",
     "regex",
+    "source_metrics",
 ]
 
 

@@ -9,11 +9,11 @@ from collections.abc import Mapping, Sequence
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
-from prefrl.errors import PrefrlError, RewardError
+from prefrl.errors import ConfigError, PrefrlError, RewardError, did_you_mean
 from prefrl.types import Rollout, Score
 
 if TYPE_CHECKING:
-    from prefrl.rewards.compose import Clip, Gate, Normalise, WeightedSum
+    from prefrl.rewards.compose import Clip, Gate, WeightedSum
 
 
 @runtime_checkable
@@ -127,11 +127,22 @@ class Reward(ABC):
 
         return Gate(self, by, threshold, otherwise)
 
-    def normalised(self, *, update: bool = True) -> Normalise:
-        """This reward minus its running mean, over its running standard deviation."""
-        from prefrl.rewards.compose import Normalise
+    def normalised(self, kind: str = "running", **options: Any) -> Reward:
+        """This reward on another scale: `fixed`, `running`, `group`, `rank` or `sigmoid`.
 
-        return Normalise(self, update=update)
+        Args:
+            options: `mean` and `std` of fixed, `update` of running, `centre` and `scale` of sigmoid.
+
+        Raises:
+            ConfigError: unknown kind.
+        """
+        from prefrl.rewards.normalise import NORMALISERS
+
+        if kind not in NORMALISERS:
+            raise ConfigError(
+                f"normalise is {kind!r}; valid: {', '.join(NORMALISERS)}.{did_you_mean(kind, NORMALISERS)}"
+            )
+        return NORMALISERS[kind](self, **options)
 
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.name}>"

@@ -1,13 +1,13 @@
-"""Sources made of sources: weighted sum, gate, clip and running normalisation."""
+"""Sources made of sources: weighted sum, audit, gate, minimum, product and clip."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Literal
 
-from prefrl.errors import ConfigError, RewardError
+from prefrl.errors import ConfigError
 from prefrl.rewards.base import Reward, RewardSource, as_source, unique_names, verified_scores
 from prefrl.types import Rollout, Score
 
@@ -16,8 +16,24 @@ Term = tuple[RewardSource, float]
 
 def terms_of(source: RewardSource, weight: float = 1.0) -> list[Term]:
     """The (source, weight) terms of `weight * source`; the terms of a weighted sum stay flat."""
-    own = source.terms if isinstance(source, WeightedSum) else [(source, 1.0)]
+    own = source.terms if isinstance(source, WeightedSum) else [(source, float(not isinstance(source, Audit)))]
     return [(child, weight * w) for child, w in own]
+
+
+class Audit(Reward):
+    """A source that is measured and never learnt from; in a sum its weight is 0.
+
+    What it says can be trusted for as long as nothing optimizes it: a slower or dearer verifier, a second reward model,
+    a judge. The metrics of the other sources say how each agrees with this one.
+    """
+
+    def __init__(self, source: Any) -> None:
+        self.source = as_source(source)
+        self.children = (self.source,)
+        self.name = self.source.name
+
+    def score(self, rollouts: Sequence[Rollout]) -> list[Score]:
+        return verified_scores(self.source, rollouts)
 
 
 class WeightedSum(Reward):
@@ -35,6 +51,13 @@ class WeightedSum(Reward):
         for source, weight in self.terms:
             if not math.isfinite(weight):
                 raise ConfigError(f"the weight of reward {source.name!r} is {weight}; expected a finite number")
+            if weight and isinstance(source, Audit):
+                raise ConfigError(
+                    f"the weight of reward {source.name!r} is {weight:g}, but it is an audit, which is never learnt "
+                    "from; leave the weight out, or take audit away"
+                )
+        if sum(isinstance(source, Audit) for source, _ in self.terms) > 1:
+            raise ConfigError("two rewards are audits; expected one. Leave audit away and set weight: 0 on the others")
         self.children = tuple(source for source, _ in self.terms)
         self.name = " + ".join(f"{weight:g}*{source.name}" for source, weight in self.terms)
 
@@ -54,7 +77,7 @@ class WeightedSum(Reward):
             if not score.ok and weight != 0:
                 errors = {f"{n}/error": float(n == name) for n in flaky}
                 return Score(error=f"component {name!r}: {score.error}", parts=errors)
-            parts.update(_parts(name, score))
+            parts.update(named_parts(name, score))
             if name in flaky:
                 parts[f"{name}/error"] = float(not score.ok)
             if weight == 0:
@@ -90,10 +113,47 @@ class Gate(Reward):
         if not key.ok:
             return Score.failed(f"gate {by!r}: {key.error}")
         is_open = key.total >= self.threshold
-        parts = {**_parts(name, score), **_parts(by, key), "gate_open": float(is_open)}
+        parts = {**named_parts(name, score), **named_parts(by, key), "gate_open": float(is_open)}
         if not is_open:
             return Score(value=self.otherwise, parts=parts)
         return replace(score, parts=parts) if score.ok else score
+
+
+class Fold(Reward):
+    """One number of the totals of several sources, paid at the end; see `minimum` and `product`.
+
+    Parts: the total of every source under its name. An error of any source fails the rollout.
+    """
+
+    def __init__(self, sources: Sequence[Any], how: Literal["min", "product"]) -> None:
+        if len(sources) < 2:
+            raise ConfigError(f"{how} of {len(sources)} rewards; expected two or more")
+        self.how: Literal["min", "product"] = how
+        self.sources = self.children = tuple(as_source(source) for source in sources)
+        self.name = f"{how}({', '.join(source.name for source in self.children)})"
+
+    def score(self, rollouts: Sequence[Rollout]) -> list[Score]:
+        names = unique_names(self.children)
+        columns = [verified_scores(child, rollouts) for child in self.children]
+        return [self._folded(names, row) for row in zip(*columns, strict=True)]
+
+    def _folded(self, names: Sequence[str], row: Sequence[Score]) -> Score:
+        for name, score in zip(names, row, strict=True):
+            if not score.ok:
+                return Score.failed(f"component {name!r}: {score.error}")
+        totals = [score.total for score in row]
+        parts = {key: x for name, score in zip(names, row, strict=True) for key, x in named_parts(name, score).items()}
+        return Score(value=min(totals) if self.how == "min" else math.prod(totals), parts=parts)
+
+
+def minimum(sources: Sequence[Any]) -> Fold:
+    """The lowest total of several sources: good is what is good in every respect, so scales must be alike."""
+    return Fold(sources, "min")
+
+
+def product(sources: Sequence[Any]) -> Fold:
+    """The product of totals: of rewards in [0, 1] a soft "and". Negative rewards turn the sign of the others."""
+    return Fold(sources, "product")
 
 
 class Clip(Reward):
@@ -121,63 +181,7 @@ class Clip(Reward):
         return min(max(x, self.low), self.high)
 
 
-class Normalise(Reward):
-    """`(total - mean) / std` with the running mean and standard deviation of all rollouts scored so far.
-
-    Welford's update with the batch, then normalisation by the result; steps are divided by std, the
-    mean is taken off the value. While std is 0 (one score, or all equal) only the mean is subtracted.
-    `update=False` freezes the statistics: for evaluation, after `load_state_dict`.
-    """
-
-    def __init__(self, source: Any, *, update: bool = True) -> None:
-        self.source = as_source(source)
-        self.frozen = not update
-        self.count, self.mean, self.m2 = 0, 0.0, 0.0
-        self.children = (self.source,)
-        self.name = self.source.name
-
-    @property
-    def std(self) -> float:
-        """Population standard deviation so far; 0 when it is not larger than rounding noise."""
-        std = math.sqrt(self.m2 / self.count) if self.count else 0.0
-        return std if std > 1e-9 * abs(self.mean) else 0.0
-
-    def score(self, rollouts: Sequence[Rollout]) -> list[Score]:
-        scores = verified_scores(self.source, rollouts)
-        if not self.frozen:
-            for score in scores:
-                if score.ok:
-                    self._include(score.total)
-        scale = 1.0 / (self.std or 1.0)
-        return [self._normalised(score, scale) if score.ok else score for score in scores]
-
-    def _include(self, x: float) -> None:
-        self.count += 1
-        delta = x - self.mean
-        self.mean += delta / self.count
-        self.m2 += delta * (x - self.mean)
-
-    def _normalised(self, score: Score, scale: float) -> Score:
-        return Score(
-            value=((score.value or 0.0) - self.mean) * scale,
-            steps=tuple((index, reward * scale) for index, reward in score.steps),
-            parts={"raw": score.total, **score.parts},
-        )
-
-    def state_dict(self) -> dict[str, Any]:
-        """Count, mean and sum of squared deviations, and the state of the source."""
-        own = {"count": self.count, "mean": self.mean, "m2": self.m2}
-        return {"running": own, "children": super().state_dict()}
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        if "running" not in state:
-            raise RewardError(f"the saved state of reward {self.name!r} holds no running mean; got {sorted(state)}")
-        running = state["running"]
-        self.count, self.mean, self.m2 = running["count"], running["mean"], running["m2"]
-        super().load_state_dict(state["children"])
-
-
-def _parts(name: str, score: Score) -> dict[str, float]:
+def named_parts(name: str, score: Score) -> dict[str, float]:
     """A component's total under its name and its parts below it; nothing when it failed."""
     if not score.ok:
         return {}

@@ -11,8 +11,9 @@ from typing import Any
 from prefrl import plugins
 from prefrl.errors import ConfigError, did_you_mean
 from prefrl.rewards.base import RewardSource
-from prefrl.rewards.compose import Clip, Normalise, WeightedSum
+from prefrl.rewards.compose import Audit, Clip, WeightedSum
 from prefrl.rewards.functions import function
+from prefrl.rewards.normalise import NORMALISERS
 
 GROUP = "prefrl.rewards"
 
@@ -26,8 +27,22 @@ KINDS: dict[str, str] = {
     "length_band": "prefrl.rewards.verifiers:length_band",
     "environment": "prefrl.rewards.environment_reward:environment",
     "bradley_terry": "prefrl.rewards.bradley_terry:BradleyTerry.load",
+    "ensemble": "prefrl.rewards.ensemble_reward:ensemble",
+    "judge": "prefrl.rewards.judge:Judge.load",
+    "tournament": "prefrl.rewards.tournament:Tournament",
+    "gate": "prefrl.rewards.compose:Gate",
+    "min": "prefrl.rewards.compose:minimum",
+    "product": "prefrl.rewards.compose:product",
+    "constraint": "prefrl.rewards.constraint:Constraint",
 }
-OPTIONS = ("weight", "clip", "normalise", "name")
+# kind -> arguments that are rewards themselves: a spec, or a list of specs, which is their weighted sum.
+NESTED: dict[str, tuple[str, ...]] = {
+    "tournament": ("by",),
+    "gate": ("source", "by"),
+    "constraint": ("main", "cost"),
+}
+LISTS = ("ensemble", "min", "product")  # kinds of several rewards, their argument `sources`
+OPTIONS = ("weight", "clip", "normalise", "name", "audit")
 
 Spec = str | Mapping[str, Any]
 
@@ -36,10 +51,11 @@ def build(specs: Spec | Sequence[Spec]) -> RewardSource:
     """Make one reward source of settings.
 
     Each spec is a kind, or a mapping with `kind`, the arguments of that kind, and the options `weight`
-    (default 1), `normalise: true`, `clip: [low, high]` (after normalising) and `name`. Kinds are those in
-    `KINDS`; `function` with a `path`; a path itself, `package.module:attribute` or
-    `path/to/file.py:attribute`, naming a reward function, a source, or a class that is called with the
-    arguments; and plug-ins.
+    (default 1), `normalise` (true or a kind of `NORMALISERS`, or a mapping with `kind` and its arguments),
+    `clip: [low, high]` (after normalising), `name` and `audit: true` (measured, never learnt from). Kinds are
+    those in `KINDS`, some of which take further specs; `function` with a `path`; a path itself,
+    `package.module:attribute` or `path/to/file.py:attribute`, naming a reward function, a source, or a class
+    that is called with the arguments; and plug-ins.
 
     Returns:
         The source itself for a single spec of weight 1, a `WeightedSum` otherwise.
@@ -52,7 +68,8 @@ def build(specs: Spec | Sequence[Spec]) -> RewardSource:
         raise ConfigError(f"no rewards given; expected at least one, of the kinds {', '.join(_kinds())}")
     terms = [_term(spec) for spec in listed]
     source, weight = terms[0]
-    return source if len(terms) == 1 and weight == 1.0 else WeightedSum(terms)
+    alone = len(terms) == 1 and weight == 1.0 and not isinstance(source, Audit)
+    return source if alone else WeightedSum(terms)
 
 
 def _term(spec: Spec) -> tuple[RewardSource, float]:
@@ -65,26 +82,43 @@ def _term(spec: Spec) -> tuple[RewardSource, float]:
         if "path" not in arguments:
             raise ConfigError("reward kind 'function' needs a path: {kind: function, path: my_pkg.mod:fn}")
         kind = str(arguments.pop("path"))
+    arguments = _built(kind, arguments)
     source = _from_path(kind, arguments) if ":" in kind else _from_kind(kind, arguments)
     return _with_options(kind, source, options)
 
 
 def _with_options(kind: str, source: Any, options: Mapping[str, Any]) -> tuple[RewardSource, float]:
-    weight, normalise = options.get("weight", 1.0), options.get("normalise", False)
-    bounds = options.get("clip")
+    audit, bounds = options.get("audit", False), options.get("clip")
+    weight = options.get("weight", 0.0 if audit is True else 1.0)
     if not _is_number(weight):
         raise ConfigError(f"reward {kind!r}: weight={weight!r}; expected a number")
-    if not isinstance(normalise, bool):
-        raise ConfigError(f"reward {kind!r}: normalise={normalise!r}; expected true or false")
+    if not isinstance(audit, bool):
+        raise ConfigError(f"reward {kind!r}: audit={audit!r}; expected true or false")
     if "name" in options:
         source.name = str(options["name"])
-    if normalise:
-        source = Normalise(source)
+    source = _normalised(kind, source, options.get("normalise", False))
     if bounds is not None:
         if not isinstance(bounds, list | tuple) or len(bounds) != 2 or not all(map(_is_number, bounds)):
             raise ConfigError(f"reward {kind!r}: clip={bounds!r}; expected two numbers: clip: [-1, 1]")
         source = Clip(source, *bounds)
-    return source, float(weight)
+    return (Audit(source) if audit else source), float(weight)
+
+
+def _normalised(kind: str, source: Any, how: Any) -> Any:
+    """The source on another scale: true, a kind, or a mapping with the kind and its arguments."""
+    if how is False or how == "none":
+        return source
+    settings = {"kind": "running" if how is True else how} if not isinstance(how, Mapping) else dict(how)
+    chosen = settings.pop("kind", None)
+    if chosen not in NORMALISERS:
+        raise ConfigError(
+            f"reward {kind!r}: normalise={how!r}; expected true or false, one of none, {', '.join(NORMALISERS)}, or "
+            f"{{kind: fixed, mean: 0.5, std: 2}}.{did_you_mean(str(chosen), NORMALISERS)}"
+        )
+    wrong = [name for name, value in settings.items() if not _is_number(value)]
+    if wrong:
+        raise ConfigError(f"reward {kind!r}: normalise has {wrong[0]}={settings[wrong[0]]!r}; expected a number")
+    return _call(f"normalise: {chosen}", functools.partial(NORMALISERS[chosen], source), settings)
 
 
 def _is_number(value: Any) -> bool:
@@ -93,6 +127,17 @@ def _is_number(value: Any) -> bool:
 
 def _kinds() -> list[str]:
     return [*KINDS, "function", *plugins.names(GROUP)]
+
+
+def _built(kind: str, arguments: dict[str, Any]) -> dict[str, Any]:
+    """The arguments with those that are specs made into rewards."""
+    made: dict[str, Any] = {name: build(arguments[name]) for name in NESTED.get(kind, ()) if name in arguments}
+    if kind in LISTS and "sources" in arguments:
+        specs = arguments["sources"]
+        if not isinstance(specs, list | tuple):
+            raise ConfigError(f"reward {kind!r}: sources={specs!r}; expected a list of rewards: [{{kind: ...}}, ...]")
+        made = {"sources": [build(spec) for spec in specs]}
+    return {**arguments, **made}
 
 
 def _from_kind(kind: str, arguments: Mapping[str, Any]) -> Any:

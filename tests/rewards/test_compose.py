@@ -6,7 +6,7 @@ import math
 import pytest
 
 from prefrl.errors import ConfigError, RewardError
-from prefrl.rewards import Clip, Gate, Normalise, WeightedSum, numeric
+from prefrl.rewards import Audit, Clip, Gate, Normalise, WeightedSum, minimum, numeric, product
 from prefrl.types import Score
 
 
@@ -170,3 +170,47 @@ def test_methods_chain(rollout):
     got = chained.score([rollout("1", answer=1), rollout("2", answer=1)])
     assert [s.value for s in got] == [0.25, -0.25]
     assert got[0].parts == {"raw": 1.0, "parsed": 1.0, "correct": 1.0}
+
+
+@pytest.mark.parametrize(
+    ("opened", "quality", "expected"), [(1.0, 3.0, 3.0), (1.0, -3.0, -3.0), (0.0, 3.0, -1.0), (0.0, -3.0, -1.0)]
+)
+def test_truth_table_of_the_gate(rollout, opened, quality, expected):
+    source = Gate(Fixed("quality", [quality]), Fixed("right", [opened]), 1.0, otherwise=-1.0)
+    assert score(source, rollout, 1)[0].value == expected
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "low", "both"), [(0, 0, 0, 0), (0, 1, 0, 0), (1, 0, 0, 0), (1, 1, 1, 1), (-2, 3, -2, -6)]
+)
+def test_truth_tables_of_minimum_and_product(rollout, a, b, low, both):
+    for make, expected in ((minimum, low), (product, both)):
+        (got,) = score(make([Fixed("a", [float(a)]), Fixed("b", [float(b)])]), rollout, 1)
+        assert got == Score(value=float(expected), parts={"a": a, "b": b})
+
+
+def test_minimum_and_product_take_totals_and_fail_with_any_error(rollout):
+    stepped = Score(value=1.0, steps=((0, 2.0),), parts={"k": 4.0})
+    for make, expected in ((minimum, 2.0), (product, 6.0)):
+        source = make([Fixed("a", [stepped, 1.0]), Fixed("a", [2.0, math.nan])])
+        first, second = score(source, rollout, 2)
+        assert first == Score(value=expected, parts={"a": 3.0, "a/k": 4.0, "a_2": 2.0})
+        assert second.error == "component 'a_2': the value is nan, not a finite number"
+    assert source.name == "product(a, a)"
+    with pytest.raises(ConfigError, match="min of 1 rewards; expected two or more"):
+        minimum([Fixed("a")])
+
+
+def test_the_sum_is_linear_in_its_weights(rollout):
+    def total(*weights):
+        columns = ([1.0, -2.0, 0.5], [3.0, 0.25, -1.0])
+        terms = [(Fixed(n, c), w) for n, c, w in zip("ab", columns, weights, strict=True)]
+        return [s.value for s in score(WeightedSum(terms), rollout, 3)]
+
+    mixed = [2.0 * x + 0.5 * y for x, y in zip(total(1.0, 1.0), total(1.0, -1.0), strict=True)]
+    assert total(2.5, 1.5) == pytest.approx(mixed)
+
+
+def test_any_number_times_an_audit_is_0(rollout):
+    total = 2.0 * (Fixed("a", [1.0]) + 5.0 * Audit(Fixed("gold", [7.0])))
+    assert score(total, rollout, 1) == [Score(value=2.0, parts={"a": 1.0, "gold": 7.0})]

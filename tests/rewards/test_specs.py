@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import subprocess
 import sys
 from types import ModuleType
@@ -8,7 +9,16 @@ import pytest
 
 from prefrl import plugins, rewards
 from prefrl.errors import ConfigError
-from prefrl.rewards import Clip, Normalise, WeightedSum, build
+from prefrl.rewards import (
+    Clip,
+    GroupNormalise,
+    GroupRank,
+    Normalise,
+    Sigmoid,
+    Standardise,
+    WeightedSum,
+    build,
+)
 from prefrl.types import Score
 
 
@@ -76,6 +86,53 @@ def test_options_name_normalise_and_clip():
     assert isinstance(source.source, Normalise)
 
 
+@pytest.mark.parametrize(
+    ("how", "made"),
+    [
+        ("running", Normalise), ("group", GroupNormalise), ("rank", GroupRank), ("sigmoid", Sigmoid),
+        ({"kind": "fixed", "mean": 0.25, "std": 2}, Standardise), ({"kind": "sigmoid", "centre": 1}, Sigmoid),
+    ],
+)  # fmt: skip
+def test_normalise_takes_a_kind_or_settings(how, made):
+    source = build([{"kind": "numeric", "normalise": how}])
+    assert type(source) is made
+    if isinstance(how, dict):
+        assert all(getattr(source, name) == value for name, value in how.items() if name != "kind")
+    assert build([{"kind": "numeric", "normalise": "none"}]).name == "numeric"
+
+
+def test_rewards_of_rewards(rollout):
+    right, wrong = rollout("4", answer=4), rollout("five", answer=4)
+    number, words = {"kind": "numeric"}, {"kind": "length_band", "low": 1, "high": 5}
+    sources = {
+        "gate": {"kind": "gate", "source": words, "by": number, "threshold": 1, "otherwise": -1},
+        "min": {"kind": "min", "sources": [number, words]},
+        "product": {"kind": "product", "sources": [[{**words, "weight": 2}, number], words]},
+        "constraint": {"kind": "constraint", "main": number, "cost": words, "limit": 0.5, "start": 2},
+        "tournament": {"kind": "tournament", "by": number, "opponents": 1},
+        "both": [{**words, "weight": 0.5}, {"kind": "gate", "source": [number, words], "by": number, "threshold": 1}],
+    }
+    batch = [right, wrong]
+    got = {name: [s.value for s in build(spec).score(batch)] for name, spec in sources.items()}
+    one = 1 / (1 + math.exp(-1))
+    assert got == {
+        "gate": [1.0, -1.0],
+        "min": [1.0, 0.0],
+        "product": [3.0, 2.0],
+        "constraint": [0.0, -1.0],
+        "tournament": [pytest.approx(one), pytest.approx(1 - one)],
+        "both": [2.5, 0.5],
+    }
+
+
+def test_an_audit_has_weight_0_and_is_measured(rollout):
+    total = build(["exact", {"kind": "numeric", "audit": True, "normalise": "rank"}])
+    assert total.name == "1*exact + 0*numeric"
+    assert total.score([rollout("4", answer="4")])[0].parts["numeric"] == 0.5
+    alone = build([{"kind": "numeric", "audit": True}])
+    assert value(alone, rollout("4", answer=4)) == 0.0
+
+
 def test_bradley_terry_is_loaded_from_its_folder(monkeypatch, rollout):
     class BradleyTerry:
         @classmethod
@@ -139,7 +196,7 @@ def test_a_function_of_a_module_in_the_current_folder(tmp_path, monkeypatch, rol
     [
         (
             "numerc",
-            r"unknown reward kind 'numerc'; kinds: exact, numeric, .*length_band, .*bradley_terry, function;",
+            r"unknown reward kind 'numerc'; kinds: exact, numeric, .*length_band, .*bradley_terry, .*function;",
         ),
         ("numerc", r"Did you mean 'numeric'\?$"),
         (
@@ -148,7 +205,7 @@ def test_a_function_of_a_module_in_the_current_folder(tmp_path, monkeypatch, rol
         ),
         (
             {"kind": "numeric", "wieght": 1},
-            r"options of every kind: weight, clip, normalise, name\. Did you mean 'weight'",
+            r"options of every kind: weight, clip, normalise, name, audit\. Did you mean 'weight'",
         ),
         ({"kind": "regex"}, "'regex' needs the argument 'pattern'; its arguments: pattern, column=None"),
         ({"kind": "regex", "pattern": "("}, r"regex: the pattern '\(' is not valid"),
@@ -160,7 +217,27 @@ def test_a_function_of_a_module_in_the_current_folder(tmp_path, monkeypatch, rol
         ({"kind": "exact", "weight": float("nan")}, "weight of reward 'exact' is nan"),
         ({"kind": "exact", "clip": 1}, r"clip=1; expected two numbers: clip: \[-1, 1\]"),
         ({"kind": "exact", "clip": [2, 1]}, "expected low <= high"),
-        ({"kind": "exact", "normalise": "yes"}, "normalise='yes'; expected true or false"),
+        ({"kind": "exact", "normalise": "yes"}, "normalise='yes'; expected true or false, one of none, fixed, running"),
+        ({"kind": "exact", "normalise": "grup"}, "Did you mean 'group'"),
+        ({"kind": "exact", "normalise": {"kind": "fixed", "std": "2"}}, "normalise has std='2'; expected a number"),
+        ({"kind": "exact", "normalise": {"kind": "group", "mean": 2}}, "'normalise: group' has no argument 'mean'"),
+        ({"kind": "exact", "normalise": {"mean": 2}}, "expected true or false"),
+        ({"kind": "exact", "audit": "yes"}, "audit='yes'; expected true or false"),
+        ({"kind": "exact", "audit": True, "weight": 0.1}, "weight of reward 'exact' is 0.1, but it is an audit"),
+        ({"kind": "gate", "source": "exact", "by": "exat", "threshold": 1}, "Did you mean 'exact'"),
+        ({"kind": "gate", "source": "exact", "by": "exact"}, "'gate' needs the argument 'threshold'"),
+        ({"kind": "min", "sources": "exact"}, r"sources='exact'; expected a list of rewards"),
+        ({"kind": "product", "sources": ["exact"]}, "product of 1 rewards; expected two or more"),
+        ({"kind": "constraint", "main": "exact", "cost": "exact", "limt": 1}, "Did you mean 'limit'"),
+        ({"kind": "tournament", "by": "exact", "score": "elo"}, "score='elo'; expected wins or strength"),
+        (
+            {"kind": "judge", "model": "m", "url": "localhost:8000"},
+            r"url='localhost:8000'; expected an http\(s\) address",
+        ),
+        (
+            {"kind": "judge", "model": "m", "url": "http://x", "retry": 1},
+            "no option 'retry' here.*Did you mean 'retries'",
+        ),
         ("no_such_pkg.mod:fn", "cannot import 'no_such_pkg.mod': ModuleNotFoundError.*path/to/file.py:fn"),
         ("no/such.py:fn", "no file 'no/such.py'"),
         ("my_rewards:shut", r"'my_rewards' has no 'shut'; it has .*Did you mean 'shout'"),
