@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from prefrl.errors import PrefrlError, did_you_mean
 
@@ -16,10 +17,22 @@ COMMANDS = {
     "dpo": ("prefrl.recipes.dpo", "DPOConfig", "direct preference optimization on pairs"),
     "rl": ("prefrl.recipes.rl", "RLConfig", "optimize a policy against any reward source"),
     "rejection": ("prefrl.recipes.rejection", "RejectionConfig", "sample, keep what the rewards accept, train, repeat"),
+    "loop": ("prefrl.recipes.loop", "LoopConfig", "rounds of labels, reward model and policy; resumable"),
+    "label": ("prefrl.recipes.label", "LabelCommandConfig", "label pairs in the terminal, for a loop with people"),
     "distill": ("prefrl.recipes.rl", "RLConfig", "learn from a teacher on the policy's own samples"),
     "score": ("prefrl.recipes.score", "ScoreConfig", "score completions with any reward source"),
-    "eval": ("prefrl.recipes.evaluation", "EvalConfig", "evaluate a reward model or a policy"),
+    "eval": (
+        "prefrl.recipes.evaluation",
+        "EvalConfig",
+        "evaluate a reward source or a policy: eval reward, eval policy",
+    ),
 }
+
+# Commands whose second word says what they are about: its flag, and the words.
+SUBJECTS = {"eval": ("what", ("reward", "policy"))}
+
+# Commands whose first argument stands for a flag; that of the others is a configuration file.
+FIRST = {"label": "--store"}
 
 # Commands that share a configuration with another start from other values.
 DEFAULTS = {"distill": {"algorithm": "opd"}}
@@ -61,7 +74,10 @@ def _run(command: str, rest: list[str]) -> int:
 
     module, config_class, _ = COMMANDS[command]
     kind, defaults = getattr(config, config_class), DEFAULTS.get(command, {})
-    parsed, only_print = parse(kind, rest, prog=f"prefrl {command}", defaults=defaults)
+    if command in FIRST and rest and not rest[0].startswith("-"):
+        rest = [FIRST[command], *rest]
+    subject, rest = _subject(command, rest)
+    parsed, only_print = parse(kind, rest, prog=f"prefrl {command}{subject}", defaults=defaults)
     if only_print:
         import yaml
 
@@ -69,6 +85,20 @@ def _run(command: str, rest: list[str]) -> int:
         return 0
     importlib.import_module(module).run(parsed)
     return 0
+
+
+def _subject(command: str, rest: list[str]) -> tuple[str, list[str]]:
+    """The second word of a command, if it has one, and the arguments with that word as a flag."""
+    flag, words = SUBJECTS.get(command, ("", ()))
+    word = rest[0] if words and rest else ""
+    if word in words:
+        if any(argument.split("=")[0] == f"--{flag}" for argument in rest):
+            raise PrefrlError(f"prefrl {command} {word} says what is meant; leave out --{flag}.")
+        return f" {word}", [*rest[1:], f"--{flag}", word]
+    if word.isalpha() and not Path(word).exists():
+        near = did_you_mean(word, words)
+        raise PrefrlError(f"prefrl {command} takes {' or '.join(words)}, or a YAML file, but not {word!r}.{near}")
+    return "", rest
 
 
 def usage() -> str:

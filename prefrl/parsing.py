@@ -141,12 +141,19 @@ def _parser(config_type: Any, prog: str) -> Any:
     parser.add_argument("--config", action="config", help="YAML file; may also come first without this flag")
     parser.add_argument("--print-config", action="store_true", help="show the resolved configuration and stop")
     parser.add_class_arguments(config_type, as_group=False)
-    said, hints = descriptions(config_type), get_type_hints(config_type)
+    said = descriptions(config_type)
     for action in parser._actions:
         action.help = said.get(action.dest, action.help)
     for name, group in (parser.groups or {}).items():
-        group.title, group.description = name, (hints[name].__doc__ or "").partition("\n")[0]
+        group.title, group.description = name, (_part(config_type, name).__doc__ or "").partition("\n")[0]
     return parser
+
+
+def _part(config_type: Any, name: str) -> Any:
+    """The dataclass of a part, such as `reward.model`."""
+    for key in name.split("."):
+        config_type = get_type_hints(config_type)[key]
+    return config_type
 
 
 def _check_flags(config_type: Any, arguments: Sequence[str]) -> None:

@@ -56,6 +56,37 @@ def test_version(capsys):
     assert capsys.readouterr().out.startswith("prefrl 0")
 
 
+def test_the_second_word_of_eval_says_what_is_evaluated(capsys):
+    def printed(*arguments):
+        assert main(["eval", *arguments, "--print-config"]) == 0
+        return yaml.safe_load(capsys.readouterr().out)
+
+    assert printed("policy") == printed("--what", "policy") and printed("policy")["what"] == "policy"
+    assert printed("reward") == printed() and printed("reward")["what"] == "reward"
+    assert printed("policy", "configs/eval/policy.yaml")["what"] == "policy"
+    assert printed("reward", "--model", "m")["model"] == "m"
+    with pytest.raises(SystemExit):
+        main(["eval", "reward", "--help"])
+    assert capsys.readouterr().out.startswith("usage: prefrl eval reward [CONFIG.yaml] [--flag value ...]")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (
+            ["eval", "rewrd"],
+            "prefrl eval takes reward or policy, or a YAML file, but not 'rewrd'. Did you mean 'reward'?",
+        ),
+        (["eval", "policy", "--what", "reward"], "prefrl eval policy says what is meant; leave out --what."),
+        (["eval", "policy", "--what=reward"], "prefrl eval policy says what is meant; leave out --what."),
+        (["eval", "missing.yaml"], "The configuration file missing.yaml does not exist."),
+    ],
+)
+def test_a_second_word_that_means_nothing(arguments, says, capsys):
+    assert main(arguments) == 2
+    assert says in capsys.readouterr().err
+
+
 def test_unknown_command(capsys):
     assert main(["rewrd"]) == 2
     assert capsys.readouterr().err == "prefrl: Unknown command 'rewrd'. Did you mean 'reward'? See prefrl --help.\n"

@@ -13,6 +13,7 @@ from prefrl.config.commands import (
     ScoreConfig,
     SFTConfig,
 )
+from prefrl.config.loop import LabelCommandConfig, LabellerConfig, LoopConfig
 from prefrl.config.parts import (
     EMBEDDED_MODEL,
     CurriculumConfig,
@@ -35,8 +36,11 @@ __all__ = [
     "DataConfig",
     "EnsembleConfig",
     "EvalConfig",
+    "LabelCommandConfig",
     "LabelConfig",
+    "LabellerConfig",
     "LengthConfig",
+    "LoopConfig",
     "ModelConfig",
     "QuickstartConfig",
     "RLConfig",

@@ -86,15 +86,17 @@ class RewardConfig(RunConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class DPOConfig(RunConfig):
-    """Direct preference optimization on given pairs.
+    """Preference optimization on given pairs, or on completions judged one by one.
 
     Attributes:
         policy: the model to train; its start weights are the reference.
-        data: preference rows: prompt, chosen, rejected, and optionally label, weight.
+        data: preference rows: prompt, chosen, rejected, and optionally label, weight, tie; or, for an algorithm that
+            needs no pairs, prompt, completion, label.
         algorithm: name, or name and parts to change; only rows with a pair loss.
         epochs: passes over the data.
-        batch_size: pairs an update.
+        batch_size: pairs (or judged completions) an update.
         max_tokens: most tokens of prompt and completion together.
+        cache_reference: keep the reference's log-probs for later runs from the same weights on the same data.
     """
 
     policy: ModelConfig = field(default_factory=ModelConfig)
@@ -103,6 +105,10 @@ class DPOConfig(RunConfig):
     epochs: int = 1
     batch_size: int = 16
     max_tokens: int = 1024
+    cache_reference: bool = True
+
+    def __post_init__(self) -> None:
+        require(self.epochs >= 1 and self.batch_size >= 1, "epochs or batch_size is below 1", "1 or more")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -219,17 +225,22 @@ class ScoreConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class EvalConfig(RunConfig):
-    """Evaluate a reward model on pairs, or a policy on prompts.
+    """Evaluate a reward source on pairs or a benchmark, or a policy on prompts.
 
     Attributes:
-        what: reward or policy.
-        model: the reward model or policy: a folder or hub id.
+        what: reward or policy; the second word of the command says the same, as in prefrl eval reward.
+        model: the reward model or policy: a folder or hub id. A reward source of another kind goes into rewards.
         against: a second policy to compare with on the same prompts; only for policy.
-        data: pairs (reward) or prompts (policy).
+        data: pairs (reward) or prompts (policy); for a benchmark, its rows, empty for those on the hub.
         baseline: pairs to fit the text baselines on; only for reward. Empty shows the length baselines alone.
-        rewards: reward sources that judge the policy's completions.
+        subset: column that names the subset of a pair; only for reward. Empty takes subset or source, if there.
+        benchmark: score by the rules of rewardbench or rewardbench2; only for reward.
+        rewards: reward sources that are evaluated in place of a model (reward), or judge the completions (policy).
         sampling: how completions are drawn.
         samples: completions a prompt.
+        best_of_n: take so many completions a prompt instead, and show what the best of 1, 2, 4, ... of them by the
+            rewards earn by a measure that the rewards do not contain; only for policy.
+        gold: that measure, as rewards; empty takes the rewards of weight 0.
     """
 
     what: Literal["reward", "policy"] = "reward"
@@ -237,9 +248,18 @@ class EvalConfig(RunConfig):
     against: str = ""
     data: DataConfig = field(default_factory=DataConfig)
     baseline: str = ""
+    subset: str = ""
+    benchmark: Literal["none", "rewardbench", "rewardbench2"] = "none"
     rewards: list[dict[str, Any]] = field(default_factory=list)
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     samples: int = 1
+    best_of_n: int = 0
+    gold: list[dict[str, Any]] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        require_choices(self)
+        require(self.samples >= 1, f"samples is {self.samples}", "1 or more")
+        require(self.best_of_n != 1 and self.best_of_n >= 0, f"best_of_n is {self.best_of_n}", "0, or 2 or more")
 
 
 @dataclass(frozen=True, kw_only=True)

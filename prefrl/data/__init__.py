@@ -1,7 +1,8 @@
 """Datasets in, prompts and pairs out: reading, chat templates, splits."""
 
 from prefrl.data.chat import encode_completion, encode_prompt, eos_ids
-from prefrl.data.formats import to_completions, to_pairs, to_prompts, to_unpaired
+from prefrl.data.formats import to_completions, to_pairs, to_prompts, to_rankings, to_unpaired
+from prefrl.data.judgements import pairs_of, resolve_ties, to_judgements, weigh_annotators
 from prefrl.data.reading import Read, keep_within
 from prefrl.data.splits import check_disjoint, split_by_prompt
 from prefrl.data.tables import Table, load_table
@@ -15,9 +16,14 @@ __all__ = [
     "eos_ids",
     "keep_within",
     "load_table",
+    "pairs_of",
+    "resolve_ties",
     "split_by_prompt",
     "to_completions",
+    "to_judgements",
     "to_pairs",
     "to_prompts",
+    "to_rankings",
     "to_unpaired",
+    "weigh_annotators",
 ]

@@ -2,6 +2,7 @@
 
     to_prompts      prompt
     to_pairs        prompt, chosen, rejected            or chosen, rejected with the prompt implied
+    to_rankings     prompt, completions, ranks          or prompt, completions, scores
     to_completions  prompt, completion                  or messages, or text
     to_unpaired     prompt, completion, label
 
@@ -15,16 +16,16 @@ from __future__ import annotations
 import difflib
 import hashlib
 import json
-import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+from prefrl.data.fields import annotator_of, flag, margin_of, number, strength_key, verdict, weight_of
 from prefrl.data.implicit import split_conversations, split_texts
 from prefrl.data.reading import Problem, Read, collect
 from prefrl.data.tables import Table
 from prefrl.errors import DataError
-from prefrl.types import Completion, Message, Pair, Prompt
+from prefrl.types import Completion, Message, Pair, Prompt, Ranking
 
 MAX_BAD_FRACTION = 0.05
 
@@ -33,8 +34,11 @@ _SYNONYMS = {
     "completion": ("response", "output", "answer", "solution"),
     "chosen": ("preferred", "winner", "accepted"),
     "rejected": ("dispreferred", "loser", "refused"),
+    "completions": ("responses", "outputs", "answers"),
+    "ranks": ("ranking", "rank", "order"),
 }
-_FLAGS = {"true": True, "false": False, "1": True, "0": False, "1.0": True, "0.0": False}
+# What `Pair` says itself. The votes stay beside the prompt, to measure how far people agree.
+_JUDGED = {"label", "tie", "margin", "weight", "annotator"}
 
 
 def to_prompts(table: Table, *, max_bad_fraction: float = MAX_BAD_FRACTION) -> Read[Prompt]:
@@ -51,15 +55,66 @@ def to_prompts(table: Table, *, max_bad_fraction: float = MAX_BAD_FRACTION) -> R
     return collect(table, convert, max_bad_fraction)
 
 
-def to_pairs(table: Table, *, max_bad_fraction: float = MAX_BAD_FRACTION) -> Read[Pair]:
-    """Preference pairs; the optional columns `label`, `margin` and `weight` must be filled where they exist.
+def to_pairs(
+    table: Table, *, strengths: Mapping[str, float] | None = None, max_bad_fraction: float = MAX_BAD_FRACTION
+) -> Read[Pair]:
+    """Preference pairs, with what the optional columns say of them. Those must be filled where they exist.
+
+    label      probability that `chosen` is the better one, or the word tie
+    tie        true, false, or the probability that neither is
+    votes      instead of the two: what each annotator said, 1 for chosen, 2 for rejected, 0 for a tie; also kept in
+               `Prompt.columns`
+    margin     by how much `chosen` is better; or `strength`, a word or number that `strengths` gives a margin
+    weight     how much the pair counts
+    annotator  who judged; may be empty
+
+    Args:
+        table: the rows.
+        strengths: margin at each value of the column strength, which is not read without it.
+        max_bad_fraction: largest share of rows that may be dropped.
 
     Raises:
-        DataError: `chosen` or `rejected` is missing, or too many rows are bad.
+        DataError: `chosen` or `rejected` is missing, two columns say the same thing, a strength is unknown, or too
+            many rows are bad.
     """
     _layout(table, "A preference dataset", [("prompt", "chosen", "rejected"), ("chosen", "rejected")])
-    others = _others(table, {"prompt", "chosen", "rejected", "label", "margin", "weight"})
-    return collect(table, partial(_pair, columns=table.columns, others=others), max_bad_fraction)
+    return collect(table, pair_reader(table, strengths), max_bad_fraction)
+
+
+def pair_reader(table: Table, strengths: Mapping[str, float] | None = None) -> Callable[[dict[str, Any]], Pair]:
+    """What makes a pair of one row of the table; see `to_pairs`."""
+    for one, other in (("votes", "label"), ("votes", "tie"), *([("strength", "margin")] if strengths else ())):
+        if {one, other} <= set(table.columns):
+            raise DataError(
+                f"{table.origin} has the columns {one!r} and {other!r}, which say the same thing. Remove one of them."
+            )
+    if strengths and "strength" not in table.columns:
+        raise DataError(
+            f"{table.origin} has no column 'strength', but margins are given for {', '.join(strengths)}; its columns: "
+            f"{', '.join(table.columns)}. Rename the column that holds strengths to 'strength'."
+        )
+    read = {*_JUDGED, "strength"} if strengths else _JUDGED
+    others = _others(table, {"prompt", "chosen", "rejected", *read})
+    margins = {strength_key(strength): margin for strength, margin in (strengths or {}).items()}
+    return partial(_pair, columns=table.columns, others=others, margins=margins)
+
+
+def to_rankings(table: Table, *, max_bad_fraction: float = MAX_BAD_FRACTION) -> Read[Ranking]:
+    """Ranked lists: `completions` of one prompt with their `ranks`, 1 the best, or `scores`, higher is better.
+
+    Equal ranks or scores are ties. Optional columns: weight, and annotator, which may be empty.
+
+    Raises:
+        DataError: a column is missing, or too many rows are bad.
+    """
+    return collect(table, ranking_reader(table), max_bad_fraction)
+
+
+def ranking_reader(table: Table) -> Callable[[dict[str, Any]], Ranking]:
+    """What makes a ranked list of one row of the table; see `to_rankings`."""
+    layouts = [("prompt", "completions", "ranks"), ("prompt", "completions", "scores")]
+    used = _layout(table, "A dataset of ranked lists", layouts)
+    return partial(_ranking, columns=table.columns, others=_others(table, {*used, "weight", "annotator"}))
 
 
 def to_completions(table: Table, *, max_bad_fraction: float = MAX_BAD_FRACTION) -> Read[tuple[Prompt, Completion]]:
@@ -86,7 +141,7 @@ def to_unpaired(table: Table, *, max_bad_fraction: float = MAX_BAD_FRACTION) -> 
     others = _others(table, set(used))
 
     def convert(row: dict[str, Any]) -> tuple[Prompt, Completion, bool]:
-        return *_demonstration(row, others), _flag(row.get("label"))
+        return *_demonstration(row, others), flag(row.get("label"))
 
     return collect(table, convert, max_bad_fraction)
 
@@ -97,7 +152,7 @@ def content_hash(content: str | Sequence[Message]) -> str:
     return hashlib.sha256(canonical.encode("utf-8", "surrogatepass")).hexdigest()[:12]
 
 
-def _pair(row: dict[str, Any], columns: Collection[str], others: Sequence[str]) -> Pair:
+def _pair(row: dict[str, Any], columns: Collection[str], others: Sequence[str], margins: Mapping[str, float]) -> Pair:
     chosen, rejected, source = row.get("chosen"), row.get("rejected"), row.get("prompt")
     if chosen is not None and chosen == rejected:
         raise Problem("chosen equals rejected")
@@ -109,13 +164,46 @@ def _pair(row: dict[str, Any], columns: Collection[str], others: Sequence[str]) 
     sides = _completion(prompt, chosen), _completion(prompt, rejected)
     if sides[0].text == sides[1].text:
         raise Problem("chosen equals rejected")
+    label, tie = verdict(row, columns)
+    if margins:
+        margin = margin_of(row.get("strength"), margins, tied=tie == 1.0)
+    else:
+        margin = number(row.get("margin"), "margin") if "margin" in columns else 0.0
     return Pair(
         prompt=prompt,
         chosen=sides[0],
         rejected=sides[1],
-        label=_number(row.get("label"), "label", 0.0, 1.0) if "label" in columns else 1.0,
-        margin=_number(row.get("margin"), "margin") if "margin" in columns else 0.0,
-        weight=_number(row.get("weight"), "weight", 0.0) if "weight" in columns else 1.0,
+        label=label,
+        margin=margin,
+        weight=weight_of(row, columns),
+        tie=tie,
+        annotator=annotator_of(row),
+    )
+
+
+def _ranking(row: dict[str, Any], columns: Collection[str], others: Sequence[str]) -> Ranking:
+    prompt = _prompt(row, row.get("prompt"), others)
+    given = row.get("completions")
+    if not isinstance(given, list | tuple) or len(given) < 2:
+        raise Problem("completions is not a list of two or more")
+    completions = tuple(_completion(prompt, completion) for completion in given)
+    if len({completion.text for completion in completions}) < len(completions):
+        raise Problem("two completions are equal")
+    name = "ranks" if "ranks" in columns and row.get("ranks") is not None else "scores"
+    places = row.get(name)
+    if not isinstance(places, list | tuple) or len(places) != len(completions):
+        raise Problem(f"{name} is not a list with one number a completion")
+    numbers = [number(place, name.removesuffix("s")) for place in places]
+    if name == "scores":
+        numbers = [-score for score in numbers]
+    # 1 for the best whatever numbers were used; competition ranking (1, 1, 3) becomes 1, 1, 2.
+    order = sorted(set(numbers))
+    return Ranking(
+        prompt=prompt,
+        completions=completions,
+        ranks=tuple(order.index(place) + 1 for place in numbers),
+        weight=weight_of(row, columns),
+        annotator=annotator_of(row),
     )
 
 
@@ -203,26 +291,6 @@ def _last_words(messages: Sequence[Message]) -> str:
     if messages[0].get("tool_calls"):
         raise Problem("completion calls a tool")
     return str(messages[0]["content"])
-
-
-def _number(value: Any, name: str, low: float = -math.inf, high: float = math.inf) -> float:
-    try:
-        number = float(value)
-    except (TypeError, ValueError):
-        number = math.nan
-    if not math.isfinite(number):
-        raise Problem(f"{name} is not a finite number")
-    if not low <= number <= high:
-        bounds = f"between {low:g} and {high:g}" if high < math.inf else f"at least {low:g}"
-        raise Problem(f"{name} is not {bounds}")
-    return number
-
-
-def _flag(value: Any) -> bool:
-    flag = _FLAGS.get(str(value).strip().lower())
-    if flag is None:
-        raise Problem("label is not true or false")
-    return flag
 
 
 def _others(table: Table, used: set[str]) -> tuple[str, ...]:

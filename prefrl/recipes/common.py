@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -17,6 +18,7 @@ from prefrl.data.reading import Read, keep_within
 from prefrl.data.splits import check_disjoint, prompt_key, split_by_prompt
 from prefrl.data.tables import Table, load_table
 from prefrl.errors import ConfigError
+from prefrl.evaluate.files import to_plain, write_atomic
 from prefrl.evaluate.report import write_run_report
 from prefrl.evaluate.reward_quality import RewardQuality
 from prefrl.evaluate.run_folder import RunFolder, read
@@ -25,7 +27,9 @@ from prefrl.model.language import LanguageModel
 from prefrl.model.load import load
 from prefrl.parsing import to_dict
 from prefrl.policy.metrics import rollout_metrics
+from prefrl.rewards.audit import source_metrics
 from prefrl.rewards.base import RewardSource, checked_scores
+from prefrl.rewards.identity import fingerprint
 from prefrl.rollout.sampler import Sampler
 from prefrl.types import Pair, Prompt, Rollout, Row, Score
 
@@ -155,9 +159,17 @@ class Checked:
         return checked_scores(self.source, rollouts, max_error_fraction=self.max_error_fraction)
 
     def update(self, rollouts: Sequence[Rollout], scores: Sequence[Score]) -> Mapping[str, float]:
-        """Let a co-trained source learn from the rollouts; others do nothing."""
+        """What every component contributed; then a co-trained source learns from the rollouts, others do nothing."""
+        metrics = source_metrics(self.source, rollouts, scores)
         learn = getattr(self.source, "update", None)
-        return (learn(rollouts, scores) or {}) if learn is not None else {}
+        return {**metrics, **((learn(rollouts, scores) or {}) if learn is not None else {})}
+
+
+def record_reward(source: RewardSource, *folders: Path) -> None:
+    """Leave reward.json in every folder: what the reward is made of, so that old rollouts can be told apart."""
+    record = json.dumps(to_plain(fingerprint(source)), indent=2, ensure_ascii=False) + "\n"
+    for folder in folders:
+        write_atomic(folder / "reward.json", record)
 
 
 def batches(items: Sequence[T], size: int, seed: int) -> Iterator[list[T]]:

@@ -1,194 +1,173 @@
-"""Evaluate a reward model on preference pairs, or a policy on prompts, alone or against another one."""
+"""Evaluate a reward source on preference pairs or on a benchmark; policies are evaluated by `policy_evaluation`."""
 
 from __future__ import annotations
 
-import math
+import hashlib
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, replace
 
 from rich.console import Console
-from rich.markup import escape
-from rich.table import Table as RichTable
 
-from prefrl.config import DataConfig, EvalConfig, ModelConfig
-from prefrl.data.formats import to_pairs, to_prompts
-from prefrl.data.splits import check_disjoint
+from prefrl.config import DataConfig, EvalConfig
+from prefrl.data.formats import to_pairs
+from prefrl.data.splits import check_disjoint, prompt_key
 from prefrl.errors import ConfigError
-from prefrl.evaluate.blocks import show_number
-from prefrl.evaluate.reward_quality import evaluate_pairs
+from prefrl.evaluate import benchmark_report
+from prefrl.evaluate.quality_sections import quality_section
+from prefrl.evaluate.reward_quality import RewardQuality, evaluate_pairs
+from prefrl.evaluate.rewardbench import RULES, SOURCES, Item, read_items
 from prefrl.evaluate.run_folder import RunFolder
-from prefrl.evaluate.statistics import WinRate, win_rate
-from prefrl.recipes.common import (
-    Checked,
-    PolicyEvaluation,
-    conclude,
-    evaluate_policy,
-    fitting_prompts,
-    load_policy,
-    quiet,
-    read_table,
-    report_read,
-    sample_rows,
-    start,
-)
+from prefrl.recipes import policy_evaluation
+from prefrl.recipes.common import Checked, quiet, read_table, report_read, start
+from prefrl.recipes.evaluation_report import benchmark_headline, item_rows, leave, pair_rows, quality_headline
+from prefrl.recipes.score import refuse_token_rewards, text_rollout
+from prefrl.rewards.base import RewardSource, error_counts
 from prefrl.rewards.bradley_terry import BradleyTerry
 from prefrl.rewards.specs import build
-from prefrl.types import Pair, Score
+from prefrl.types import Completion, Pair, Prompt, Score
 
 
 def run(config: EvalConfig) -> RunFolder:
     """Evaluate as configured on all rows of `data.train`, which stands for the evaluation data here.
 
     Raises:
-        ConfigError: no model, no data, or no rewards to judge a policy with.
+        ConfigError: nothing to evaluate, no data, or an option that goes with something else.
     """
-    if not config.model:
-        raise ConfigError("model is empty; expected a folder or hub id. Type: --model runs/reward")
-    if not config.data.train:
-        raise ConfigError("data.train is empty; it names the evaluation data. Type: --data.train FILE.jsonl")
-    return _reward(config) if config.what == "reward" else _policy(config)
+    if config.what == "policy":
+        return policy_evaluation.run(config)
+    _check(config)
+    quiet()
+    return _pairs(config) if config.benchmark == "none" else _benchmark(config)
 
 
-def _reward(config: EvalConfig) -> RunFolder:
+def _check(config: EvalConfig) -> None:
     if config.against:
-        raise ConfigError("against compares policies; leave it out, or set --what policy.")
+        raise ConfigError("against compares policies; leave it out, or evaluate a policy: prefrl eval policy.")
+    if bool(config.model) == bool(config.rewards):
+        got = "both model and rewards are given" if config.model else "neither model nor rewards is given"
+        raise ConfigError(f"{got}; expected the one to evaluate. Type: --model runs/reward")
+    if not config.data.train and config.benchmark == "none":
+        raise ConfigError("data.train is empty; it names the evaluation data. Type: --data.train FILE.jsonl")
+    if config.benchmark != "none" and (config.baseline or config.subset):
+        wrong = "baseline" if config.baseline else "subset"
+        raise ConfigError(f"{wrong} goes with pairs; {config.benchmark} has rules of its own. Leave it out.")
+
+
+def _pairs(config: EvalConfig) -> RunFolder:
     with start(config, "eval") as folder:
-        pairs = _pairs(config.data)
-        baseline = _pairs(DataConfig(train=config.baseline)) if config.baseline else []
+        pairs = _read(config.data)
+        baseline = _read(DataConfig(train=config.baseline)) if config.baseline else []
         check_disjoint(baseline, pairs)
-        print(f"{len(pairs)} pairs. Loading {config.model} ...", flush=True)
-        chosen, rejected = BradleyTerry.load(config.model).score_pairs(pairs)
-        totals = [score.total for score in chosen], [score.total for score in rejected]
-        quality = evaluate_pairs(*totals, pairs, baseline)
+        source = _source(config, f"{len(pairs)} pairs")
+        sides = [Candidates.of_pair(pair) for pair in pairs]
+        scores = score_candidates(Checked(source, max_error_fraction=1.0), sides, config.seed)
+        chosen, rejected = ([side[k].total for side in scores] for k in (0, 1))
+        quality = evaluate_pairs(chosen, rejected, pairs, baseline, subset=config.subset)
+        _report_errors(scores)
         folder.log(0, {"accuracy": quality.accuracy.rate, "nll": quality.nll, "ece": quality.ece}, phase="eval")
-        folder.samples(0, [row for item in zip(pairs, chosen, rejected, strict=True) for row in _pair_rows(*item)])
-        Console().print(quality.table())
-        conclude(folder, quality.to_dict(), quality)
+        for table in quality.tables(f"Reward quality: {source.name}"):
+            Console().print(table)
+        leave(
+            folder,
+            f"{source.name} orders {quality.accuracy.rate:.1%} of {quality.accuracy.total:,} pairs as people did",
+            quality_headline(quality),
+            [quality_section(quality, before=_uncalibrated(source, quality))],
+            summary=quality.to_dict(),
+            figures={"source": source.name, "data": config.data.train, **quality.to_dict(nested=True)},
+            rows=[pair_rows(p, i, *found) for i, (p, found) in enumerate(zip(pairs, scores, strict=True))],
+        )
     return folder
 
 
-def _pairs(data: DataConfig) -> list[Pair]:
+def _benchmark(config: EvalConfig) -> RunFolder:
+    with start(config, "eval") as folder:
+        data = config.data.train or SOURCES[config.benchmark]
+        items = read_items(read_table(data, config.data.limit), config.benchmark)
+        source = _source(config, f"{len(items)} prompts of {config.benchmark}")
+        candidates = [Candidates.of_item(item) for item in items]
+        scores = score_candidates(Checked(source, max_error_fraction=1.0), candidates, config.seed)
+        found = RULES[config.benchmark](items, [[score.total for score in group] for group in scores])
+        _report_errors(scores)
+        folder.log(0, {"score": found.overall.score}, phase="eval")
+        Console().print(benchmark_report.table(found))
+        leave(
+            folder,
+            f"{source.name} scores {found.overall.score:.1%} on {found.overall.name}",
+            benchmark_headline(found),
+            [benchmark_report.benchmark_section(found)],
+            summary={part.name: part.score for part in (found.overall, *found.sections)},
+            figures={"source": source.name, "data": data, **benchmark_report.to_dict(found)},
+            rows=[item_rows(item, group) for item, group in zip(items, scores, strict=True)],
+        )
+    return folder
+
+
+def _read(data: DataConfig) -> list[Pair]:
     table = read_table(data.train, data.limit)
     return report_read(to_pairs(table, max_bad_fraction=data.max_dropped_fraction), f"pairs of {data.train}")
 
 
-def _pair_rows(pair: Pair, chosen: Score, rejected: Score) -> list[dict[str, Any]]:
-    won = chosen.total > rejected.total
-    return [
-        {
-            "policy": name,
-            "prompt_id": pair.prompt.id,
-            "prompt": pair.prompt.question,
-            "completion": completion.text,
-            "reward": score.total if score.ok else None,
-            "error": score.error,
-            "won": best,
-            "badge": "scored higher" if best else "",
-        }
-        for name, completion, score, best in (
-            ("chosen", pair.chosen, chosen, won),
-            ("rejected", pair.rejected, rejected, rejected.total > chosen.total),
-        )
+def _source(config: EvalConfig, what: str) -> RewardSource:
+    """What is evaluated: a reward model, or reward sources as for every other command."""
+    if config.model:
+        print(f"{what}. Loading {config.model} ...", flush=True)
+        return BradleyTerry.load(config.model)
+    source = build(config.rewards)
+    refuse_token_rewards(config.rewards, source)
+    print(f"{what}. Scoring with {source.name} ...", flush=True)
+    return source
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Candidates:
+    """Answers to one prompt that are scored together; `key` names them wherever they stand in the data."""
+
+    key: str
+    prompt: Prompt
+    completions: tuple[Completion, ...]
+
+    @classmethod
+    def of_pair(cls, pair: Pair) -> Candidates:
+        """The two sides, chosen first."""
+        return cls(key=prompt_key(pair), prompt=pair.prompt, completions=(pair.chosen, pair.rejected))
+
+    @classmethod
+    def of_item(cls, item: Item) -> Candidates:
+        """The completions of an item of a benchmark, the right ones first."""
+        texts = tuple(Completion(text=text) for text in item.completions)
+        return cls(key=f"{item.subset}:{item.id}", prompt=item.prompt, completions=texts)
+
+    def order(self, seed: int) -> list[int]:
+        """Places of the completions in an order that follows from `key`, their texts and the seed, not from the data.
+
+        A source that sees all of them at once must not learn that the right ones come first.
+        """
+        digests = [hashlib.sha256(f"{seed}:{self.key}:{c.text}".encode()).digest() for c in self.completions]
+        return sorted(range(len(digests)), key=digests.__getitem__)
+
+
+def score_candidates(reward: Checked, candidates: Sequence[Candidates], seed: int) -> list[list[Score]]:
+    """Scores of all completions, in the order given; the source gets each group's own in a seeded order."""
+    orders = [group.order(seed) for group in candidates]
+    rollouts = [
+        replace(text_rollout(group.prompt, group.completions[place]), group=str(index))
+        for index, (group, order) in enumerate(zip(candidates, orders, strict=True))
+        for place in range(len(order))
     ]
+    scores = iter(reward.score(rollouts))
+    found = []
+    for order in orders:
+        by_place = {place: next(scores) for place in order}
+        found.append([by_place[place] for place in range(len(order))])
+    return found
 
 
-@dataclass(frozen=True)
-class Comparison:
-    """A policy against another on the same prompts.
-
-    outcomes  1 where the first answer has the higher reward, 0.5 for equal ones, None where one is unscored
-    """
-
-    outcomes: list[float | None]
-    wins: WinRate
-
-    @property
-    def unscored(self) -> int:
-        """Comparisons with an answer that could not be scored: in no other figure."""
-        return sum(outcome is None for outcome in self.outcomes)
+def _report_errors(scores: Sequence[Sequence[Score]]) -> None:
+    for why, count in error_counts([score for group in scores for score in group]).items():
+        print(f"{count} completions could not be scored: {why}")
 
 
-def compare(one: PolicyEvaluation, other: PolicyEvaluation) -> Comparison:
-    """Answer by answer: the i-th one to a prompt against the other policy's i-th one to the same prompt."""
-    outcomes = [_outcome(*scores) for scores in zip(one.scores, other.scores, strict=True)]
-    decided = [(o, r.prompt.id) for o, r in zip(outcomes, one.rollouts, strict=True) if o is not None]
-    return Comparison(outcomes, win_rate([o for o, _ in decided], groups=[name for _, name in decided]))
-
-
-def _outcome(one: Score, other: Score) -> float | None:
-    if not (one.ok and other.ok):
-        return None
-    return 0.5 if one.total == other.total else float(one.total > other.total)
-
-
-def _policy(config: EvalConfig) -> RunFolder:
-    if not config.rewards:
-        raise ConfigError("rewards is empty; name a judge: --rewards '[{kind: bradley_terry, path: runs/reward}]'")
-    if config.baseline:
-        raise ConfigError("baseline is for reward models; leave it out, or set --what reward.")
-    quiet()
-    reward = Checked(build(config.rewards))
-    with start(config, "eval") as folder:
-        names = [config.model, *([config.against] if config.against else [])]
-        results = _evaluate(names, config, reward)
-        comparison = compare(*results) if config.against else None
-        labels = ["policy", "against"][: len(names)]
-        for label, result in zip(labels, results, strict=True):
-            folder.log(0, result.metrics, phase="eval" if label == "policy" else label)
-        _save_samples(folder, names, results, comparison)
-        Console().print(policy_table(names, results))
-        summary: dict[str, Any] = {label: r.metrics for label, r in zip(labels, results, strict=True)}
-        if comparison is not None:
-            summary["wins"] = _wins(comparison)
-            left_out = f"; {comparison.unscored} unscored" if comparison.unscored else ""
-            print(f"{config.model} has the higher reward than {config.against} in {comparison.wins}{left_out}")
-        conclude(folder, summary)
-    return folder
-
-
-def _evaluate(names: Sequence[str], config: EvalConfig, reward: Checked) -> list[PolicyEvaluation]:
-    """Each policy in turn, on the prompts that fit all of them and from the same random numbers."""
-    data = config.data
-    table = read_table(data.train, data.limit)
-    prompts = report_read(to_prompts(table, max_bad_fraction=data.max_dropped_fraction), f"prompts of {data.train}")
-    print(f"{len(prompts)} prompts. Loading {' and '.join(names)} ...", flush=True)
-    policies = [load_policy(ModelConfig(name=name), config.seed) for name in names]
-    for policy in policies:
-        prompts = fitting_prompts(prompts, policy, data)
-    return [
-        evaluate_policy(policy, prompts, reward, config.sampling, samples=config.samples, seed=config.seed)
-        for policy in policies
-    ]
-
-
-def policy_table(names: Sequence[str], results: Sequence[PolicyEvaluation]) -> RichTable:
-    """Every figure of one policy, or of two side by side."""
-    table = RichTable("measure", title="Policies on the same prompts", title_justify="left")
-    for name in names:
-        table.add_column(escape(name), justify="right")
-    for measure in dict.fromkeys(name for result in results for name in result.metrics):
-        table.add_row(escape(measure), *(show_number(result.metrics.get(measure, math.nan)) for result in results))
-    return table
-
-
-def _save_samples(
-    folder: RunFolder, names: Sequence[str], results: Sequence[PolicyEvaluation], comparison: Comparison | None
-) -> None:
-    for place, (name, result) in enumerate(zip(names, results, strict=True)):
-        rows = sample_rows(result.rollouts, result.scores, name, limit=len(result.rollouts))
-        outcomes = comparison.outcomes if comparison is not None else [None] * len(rows)
-        best = 0.0 if place else 1.0
-        folder.samples(0, [{**row, "won": o == best} for row, o in zip(rows, outcomes, strict=True)])
-
-
-def _wins(comparison: Comparison) -> dict[str, Any]:
-    wins = comparison.wins
-    return {
-        "rate": wins.rate,
-        "interval": [wins.low, wins.high],
-        "wins": wins.wins,
-        "ties": wins.ties,
-        "losses": wins.losses,
-        "unscored": comparison.unscored,
-    }
+def _uncalibrated(source: RewardSource, quality: RewardQuality) -> RewardQuality | None:
+    """The figures of a reward model as it was before it was calibrated, where it was."""
+    temperature = source.model.record.temperature if isinstance(source, BradleyTerry) else 1.0
+    return quality.at_temperature(1 / temperature) if temperature != 1 else None

@@ -1,9 +1,10 @@
-"""Pairs as training rows, for reward models and for direct preference optimization."""
+"""Pairs and ranked lists as training rows, for reward models and for direct preference optimization."""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 import torch
 
@@ -11,10 +12,11 @@ from prefrl.data.chat import encode_completion
 from prefrl.data.reading import Read, keep_within
 from prefrl.model.engine import Engine
 from prefrl.model.language import LanguageModel
-from prefrl.model.reward_model import RewardModel
-from prefrl.types import Completion, Pair, Row
+from prefrl.model.reward_scorer import RewardScorer
+from prefrl.types import Completion, Pair, Ranking, Row
 
-Rows = tuple[Row, Row]  # the chosen and the rejected side of a pair
+# The rows of one judgement: the chosen and the rejected side of a pair, or a ranked list.
+Rows = tuple[Row, ...]
 
 
 def policy_rows(pairs: Sequence[Pair], model: LanguageModel) -> list[Rows]:
@@ -36,16 +38,34 @@ def policy_rows(pairs: Sequence[Pair], model: LanguageModel) -> list[Rows]:
     return [(row(p, p.chosen, 1, i), row(p, p.rejected, -1, i)) for i, p in enumerate(pairs)]
 
 
-def reward_rows(pairs: Sequence[Pair], model: RewardModel) -> list[Rows]:
-    """Chosen and rejected rows of every pair, scored at their last token."""
+def reward_rows(
+    judgements: Sequence[Pair | Ranking], model: RewardScorer, annotators: Mapping[str, int] | None = None
+) -> list[Rows]:
+    """The rows of every judgement, scored at their last token: chosen and rejected, or a ranked list in its order.
+
+    Args:
+        judgements: pairs and ranked lists.
+        model: encodes what is scored.
+        annotators: index by name; those not in it are nobody in particular.
+    """
     result = []
-    for atom, pair in enumerate(pairs):
-        sides = model.encode(pair.prompt, pair.chosen), model.encode(pair.prompt, pair.rejected)
-        for row, side in zip(sides, (1, -1), strict=True):
-            row.atom, row.side, row.label = atom, side, pair.label
-            row.margin, row.weight = pair.margin, pair.weight
-        result.append(sides)
+    for atom, judged in enumerate(judgements):
+        rows = _sides(judged, model)
+        for row in rows:
+            row.atom, row.weight = atom, judged.weight
+            row.annotator = (annotators or {}).get(judged.annotator, -1)
+        result.append(rows)
     return result
+
+
+def _sides(judged: Pair | Ranking, model: RewardScorer) -> Rows:
+    if isinstance(judged, Ranking):
+        placed = zip(judged.completions, judged.ranks, strict=True)
+        return tuple(replace(model.encode(judged.prompt, completion), rank=rank) for completion, rank in placed)
+    rows = model.encode(judged.prompt, judged.chosen), model.encode(judged.prompt, judged.rejected)
+    for row, side in zip(rows, (1, -1), strict=True):
+        row.side, row.label, row.margin, row.tie = side, judged.label, judged.margin, judged.tie
+    return rows
 
 
 def fitting(rows: Sequence[Rows], limit: int, max_dropped_fraction: float) -> Read[Rows]:
@@ -54,27 +74,13 @@ def fitting(rows: Sequence[Rows], limit: int, max_dropped_fraction: float) -> Re
     return keep_within(rows, lengths, limit, "prompt and completion", max_dropped_fraction=max_dropped_fraction)
 
 
-def weighted(pairs: Sequence[Rows]) -> list[Row]:
-    """The rows of a batch of pairs, their weights divided by the sum: the loss is a weighted mean over pairs."""
-    total = sum(chosen.weight for chosen, _ in pairs)
-    rows = []
-    for chosen, rejected in pairs:
-        for row in (chosen, rejected):
-            # A copy, as the same rows come back in the next pass with their own weights.
-            rows.append(
-                Row(
-                    prompt_ids=row.prompt_ids,
-                    completion_ids=row.completion_ids,
-                    mask=row.mask,
-                    streams=row.streams,
-                    atom=row.atom,
-                    side=row.side,
-                    weight=chosen.weight / total,
-                    label=row.label,
-                    margin=row.margin,
-                )
-            )
-    return rows
+def weighted(judgements: Sequence[Rows]) -> list[Row]:
+    """The rows of a batch, weights divided by their sum: the loss is a weighted mean over pairs and ranked lists.
+
+    They are copies, as the same rows come back in the next pass with their own weights.
+    """
+    total = sum(rows[0].weight for rows in judgements) or 1.0  # judgements that all weigh 0 stay at 0
+    return [replace(row, weight=row.weight / total) for rows in judgements for row in rows]
 
 
 def passes(pairs: Sequence[Rows], batch_size: int, epochs: int, seed: int) -> list[list[list[Rows]]]:

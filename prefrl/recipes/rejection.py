@@ -35,6 +35,7 @@ from prefrl.recipes.common import (
     load_policy,
     load_prompts,
     quiet,
+    record_reward,
     sample_rows,
     start,
 )
@@ -62,8 +63,10 @@ def run(config: RejectionConfig) -> RunFolder:
         train, held_out = load_prompts(config.data, policy, config.seed)
         print(f"{len(train)} training prompts, {len(held_out)} held out")
         reward = Checked(source, config.max_error_fraction)
+        record_reward(source, folder.path)
         stopped = SelfTraining(folder, policy, train, held_out, reward, config).run()
         policy.save(final_checkpoint(folder))
+        record_reward(source, final_checkpoint(folder))
         conclude(folder, last_metrics(folder, "train", "eval") | ({"stopped": stopped} if stopped else {}))
     return folder
 
@@ -160,6 +163,7 @@ class SelfTraining:
         threshold = config.thresholds[min(number, len(config.thresholds)) - 1] if config.keep == "above" else None
         kept = select(rollouts, scores, threshold=threshold, limit=config.max_per_prompt)
         figures = {"round": float(number), "seconds": time.perf_counter() - began}
+        figures |= self.reward.update(rollouts, scores)
         self.folder.log(self.updates, {**rollout_metrics(rollouts, scores), **kept.metrics, **figures})
         return kept
 

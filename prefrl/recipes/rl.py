@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from prefrl.config import RLConfig
 from prefrl.data.splits import episode_key, prompt_key
 from prefrl.errors import ConfigError
+from prefrl.evaluate.frontier_metrics import audits_of, evaluation_metrics
 from prefrl.evaluate.progress import Progress
 from prefrl.evaluate.run_folder import RunFolder
 from prefrl.model.critic import Critic, make_critic
@@ -28,7 +29,9 @@ from prefrl.recipes.common import (
     load_policy,
     load_prompts,
     quiet,
+    record_reward,
     sample_rows,
+    sequence_kls,
     start,
 )
 from prefrl.recipes.feed import Feed, Watched
@@ -128,8 +131,12 @@ def carry_out(
     config: RLConfig,
 ) -> None:
     """Optimize, save the weights, and leave the summary and the report."""
+    if source is not None:
+        record_reward(source, folder.path)
     outcome = optimize_policy(folder, policy, train, held_out, source, config)
     outcome.engine.save(final_checkpoint(folder))
+    if source is not None:
+        record_reward(source, final_checkpoint(folder))
     if outcome.critic is not None:
         outcome.critic.save(folder.checkpoints / "critic")
     conclude(folder, _summary(outcome))
@@ -149,7 +156,8 @@ def optimize_policy(
     algorithm = resolve(config.algorithm)
     teaching = teaching_of(policy, config, algorithm)
     reward = Checked(source or Unrewarded(), config.max_error_fraction)
-    engine, critic = _engine(policy, algorithm, config, teaching)
+    audits = audits_of(reward.source)
+    engine, critic = _engine(policy, algorithm, config, teaching, audited=bool(audits))
     feed = Feed(train, config.prompts_per_step, config.seed, config.curriculum)
     optimizer = PolicyOptimizer(
         engine,
@@ -159,7 +167,7 @@ def optimize_policy(
         critic=critic,
         teacher_prompt=teaching.prompt if teaching else None,
     )
-    evaluation = _Evaluation(folder, policy, engine.sampler or policy, held_out, reward, config, teaching)
+    evaluation = _Evaluation(folder, policy, engine, held_out, reward, audits, config, teaching)
     first = last = evaluation.at(0)
     with Progress(algorithm.name, total=config.steps) as progress:
         for step in range(1, config.steps + 1):
@@ -183,9 +191,10 @@ class _Evaluation:
 
     folder: RunFolder
     policy: LanguageModel
-    sampler: Sampler
+    engine: Engine
     prompts: Sequence[Prompt]
     reward: Checked
+    audits: Sequence[str]
     config: RLConfig
     teaching: Teaching | None
 
@@ -195,9 +204,16 @@ class _Evaluation:
             return None
         sampling = self.config.sampling
         found = evaluate_policy(
-            self.sampler, self.prompts, self.reward, sampling, samples=self.config.eval_samples, seed=EVALUATION_SEED
+            self.engine.sampler or self.policy,
+            self.prompts,
+            self.reward,
+            sampling,
+            samples=self.config.eval_samples,
+            seed=EVALUATION_SEED,
         )
-        metrics = _measured(found.metrics, self.config)
+        kls = sequence_kls(self.engine, found.rollouts) if self.engine.has_reference else []
+        audited = evaluation_metrics(found.rollouts, found.scores, kls, self.audits)
+        metrics = _measured(found.metrics | audited, self.config)
         if self.teaching is not None:
             budget, temperature = self.config.policy.token_budget, sampling.temperature
             metrics["kl/teacher"] = self.teaching.kl(
@@ -209,9 +225,12 @@ class _Evaluation:
 
 
 def _engine(
-    policy: LanguageModel, algorithm: Algorithm, config: RLConfig, teaching: Teaching | None
+    policy: LanguageModel, algorithm: Algorithm, config: RLConfig, teaching: Teaching | None, *, audited: bool
 ) -> tuple[Engine, Critic | None]:
-    """The engine of a run and, where the algorithm needs one, its critic."""
+    """The engine of a run and, where the algorithm needs one, its critic.
+
+    What an audit says is read against the distance from the start, so that an audited run keeps its start.
+    """
     warmup = algorithm.critic.warmup if "values" in algorithm.needs else 0
     updates = config.steps * config.updates
     sampler: Sampler = policy
@@ -226,7 +245,7 @@ def _engine(
         sampling=config.sampling,
         budget=budget,
         total_steps=updates - warmup * config.updates,
-        reference="reference" in algorithm.needs,
+        reference=audited or "reference" in algorithm.needs,
         teacher=teaching.teacher if teaching else None,
     )
     if "values" not in algorithm.needs:

@@ -48,7 +48,7 @@ def run(config: ScoreConfig) -> None:
     table = read_table(config.data, flag="data")
     quiet()
     source = build(config.rewards)
-    _refuse_token_rewards(config.rewards, source)
+    refuse_token_rewards(config.rewards, source)
     reward = Checked(source, max_error_fraction=1.0)  # errors are written beside their rows
     scores = {}
     for column, texts in _read(table).items():
@@ -120,7 +120,7 @@ def _placed(prompt: Prompt, completion: Completion) -> tuple[int, Prompt, Comple
     return prompt.columns[_ROW], replace(prompt, columns=others), completion
 
 
-def _refuse_token_rewards(specs: Iterable[Any], source: Any) -> None:
+def refuse_token_rewards(specs: Iterable[Any], source: Any) -> None:
     """Texts have no tokens: a source that counts or reads them would be given none."""
     words = "texts in a file have none; use unit: words or characters, or a function of `text`"
     if any(isinstance(spec, dict) and spec.get("unit") == "tokens" for spec in specs):

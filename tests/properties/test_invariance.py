@@ -16,9 +16,11 @@ from prefrl.config import ModelConfig, SamplingConfig
 from prefrl.model.critic import Critic, ValueHead
 from prefrl.model.engine import Engine
 from prefrl.model.teacher import Teacher
+from prefrl.policy import optimizer as optimizer_module
 from prefrl.policy.algorithms import ALGORITHMS, resolve
 from prefrl.policy.objective import objective_of
 from prefrl.policy.optimizer import PolicyOptimizer
+from prefrl.policy.rows import mismatched_rows
 from prefrl.types import Prompt, Rollout, Score, StopReason
 
 REDUCTIONS = ("token_mean", "sequence_mean", "sequence_sum", "constant", "prompt_mean")
@@ -48,8 +50,12 @@ VARIANTS = {
     "best of a group": {"name": "rejection", "select": {"keep": "best"}, "reduction": "sequence_mean"},
     "teacher's samples": {"name": "opd", "distill": {"form": "sampled"}},
     "teacher and echo": {"name": "opsd", "echo": 0.3, "credit": {"scale": "batch_std"}},
-    "ipo": {"name": "dpo", "pairs": {"loss": "ipo"}},
     "hinge": {"name": "dpo", "pairs": {"loss": "hinge", "label_smoothing": 0.1}},
+    "forward kl": {"name": "dpo", "pairs": {"divergence": "forward_kl", "sft": 0.3}},
+    "js": {"name": "dpo", "pairs": {"divergence": "js", "average": True, "label_smoothing": 0.1}},
+    "alpha-divergence": {"name": "dpo", "pairs": {"divergence": "alpha", "alpha": 0.3}},
+    "surplus tokens": {"name": "simpo", "pairs": {"ld_alpha": 0.2, "sft": 0.5}},
+    "judged with an sft term": {"name": "kto", "pairs": {"sft": 0.5, "desirable": 2.0, "label_smoothing": 0.1}},
 }
 every_variant = pytest.mark.parametrize("spec", VARIANTS.values(), ids=VARIANTS)
 
@@ -275,10 +281,22 @@ def test_two_processes_steer_one_coefficient():
         assert own["state/kl_coef"] == pytest.approx(metrics["state/kl_coef"], rel=1e-5)
 
 
+def mismatched_in_halves(rows):
+    """A process has its own prompts alone to mismatch completions with."""
+    first = [len(row.prompt_ids) in (1, 3) for row in rows]
+    halves = ([row for row, f in zip(rows, first, strict=True) if f is wanted] for wanted in (True, False))
+    return [row for half in halves for row in mismatched_rows(half)]
+
+
 @every_variant
-def test_two_processes(spec, plain):
+def test_two_processes(spec, plain, monkeypatch):
     metrics, gradient = plain(spec)
     found = learn_on_two_processes(spec, in_halves(*batch()))
+    if "kl/mismatched" in metrics:
+        monkeypatch.setattr(optimizer_module, "mismatched_rows", mismatched_in_halves)
+        whole = metrics["kl/mismatched"]
+        metrics, gradient = learn(spec, *batch())
+        assert 0 < metrics["kl/mismatched"] != whole > 0
     for own_metrics, own_gradient in found:
         assert_same_gradients(own_gradient, gradient, 1e-5)
         shared = [name for name in metrics if name.startswith("state/") or name.endswith("grad_norm")]

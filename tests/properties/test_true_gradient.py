@@ -33,8 +33,7 @@ from exact import (
     totals,
 )
 
-from prefrl.policy.algorithms import ALGORITHMS
-from prefrl.policy.preference import dpo
+from prefrl.policy.algorithms import ALGORITHMS, resolve
 
 FIXED, ENDING, ANSWERING = WORLDS.values()
 TURNS = World(2, 4, turn=2)  # two turns of two actions, an observation between them
@@ -323,23 +322,67 @@ def test_the_best_of_two_is_learnt_as_the_winner_of_two():
     same(got, gradient(expected(FIXED, table, better), table) / FIXED.steps)
 
 
-def of_pairs(world, table, reference, some, kind="sigmoid", smoothing=0.0):
-    """The pair loss of the winner and the loser of two samples, expected; how likely a pair is is held."""
-    gain = world.likelihoods(table) - world.likelihoods(reference)
-    margin = (gain[:, None] - gain[None, :]).flatten()
+def surplus(world, table, tokens, length, weight):
+    """log P of an episode, its actions past the first `length` weighed."""
+    acted = world.acted(table, tokens)
+    place = torch.tensor(world.episodes[world.index[tokens]].mask).cumsum(0)
+    return torch.where(place <= length, acted, weight * acted).sum()
+
+
+def worth(world, table, reference, spec):
+    """(E, E): implicit score of the first episode in a pair with the second one."""
+    size = lengths(world)
+
+    def one(i, j):
+        tokens, shorter = world.episodes[i].tokens, min(size[i], size[j])
+        logp = surplus(world, table, tokens, shorter, spec.ld_alpha)
+        if spec.score == "log_ratio":
+            return logp - surplus(world, reference, tokens, shorter, spec.ld_alpha)
+        logp = logp / size[i] if spec.average else logp
+        return logp - (1 - logp.exp()).log() if spec.score == "log_odds" else logp
+
+    every = range(len(world.episodes))
+    return torch.stack([torch.stack([one(i, j) for j in every]) for i in every])
+
+
+def loss_of(spec, score):
+    """(E, E): what a winner (row) and a loser (column) cost."""
+    m, p = score - score.T, 1.0 - spec.label_smoothing
+    z = spec.beta * m
+    if spec.loss == "squared":
+        return (m - (2 * p - 1) / (2 * spec.beta)) ** 2
+    if spec.loss == "hinge":
+        return p * (1 - z).clamp(min=0) + (1 - p) * (1 + z).clamp(min=0)
+    if spec.loss == "prospect":  # one prompt, so no other to take completions from: z0 is 0
+        good, bad = torch.sigmoid(-spec.beta * score), torch.sigmoid(spec.beta * score.T)
+        return (good + bad) / 2
+    return p * (1 + (spec.gamma - z).exp()).log() + (1 - p) * (1 + (spec.gamma + z).exp()).log()
+
+
+def of_pairs(world, table, reference, some, spec):
+    """The loss of the winner and the loser of two samples, expected; how likely they are is held."""
     chances = world.chances(table).detach()
-    pairs = 2 * (chances[:, None] * chances[None, :] * (wins(some) > 0)).flatten()  # either may be drawn first
-    return (pairs * dpo(margin, torch.full_like(margin, 1.0 - smoothing), 0.1, kind)).sum()
+    pairs = 2 * chances[:, None] * chances[None, :] * (wins(some) > 0)  # either may be drawn first
+    nll = -(world.likelihoods(table) / lengths(world))[:, None]
+    return (pairs * (spec.coef * loss_of(spec, worth(world, table, reference, spec)) + spec.sft * nll)).sum()
+
+
+PAIRS = {
+    **{name: {"name": name} for name, algorithm in ALGORITHMS.items() if algorithm.pairs is not None},
+    "label smoothing": {"name": "dpo", "pairs": {"label_smoothing": 0.1}},
+    "hinge": {"name": "dpo", "pairs": {"loss": "hinge"}},
+    "margin of wrong labels": {"name": "simpo", "pairs": {"label_smoothing": 0.1}},
+    "a third of the surplus": {"name": "cpo", "pairs": {"ld_alpha": 0.3, "sft": 0.2}},
+}
 
 
 @every_world
-@pytest.mark.parametrize(("kind", "smoothing"), [("sigmoid", 0.0), ("sigmoid", 0.1), ("ipo", 0.0), ("hinge", 0.0)])
-def test_pairs(world, kind, smoothing):
+@pytest.mark.parametrize("name", PAIRS)
+def test_pairs(world, name):
     table, _, reference = world.tables()
     some = scores(world)
-    spec = {"name": "dpo", "pairs": {"loss": kind, "label_smoothing": smoothing}}
-    got = expected_ascent(world, table, spec, some, reference=reference)
-    same(got, gradient(-of_pairs(world, table, reference, some, kind, smoothing), table))
+    got = expected_ascent(world, table, PAIRS[name], some, reference=reference)
+    same(got, gradient(-of_pairs(world, table, reference, some, resolve(PAIRS[name]).pairs), table))
 
 
 # The table of algorithms as it stands.
@@ -361,14 +404,14 @@ AS_IT_STANDS = {
     "rejection": 0.911,
     "opd": 0.9995,
     "opsd": 0.9995,
-    "dpo": 1.0,
+    **dict.fromkeys(("dpo", "ipo", "slic", "kto", "orpo", "simpo", "cpo", "ld_dpo"), 1.0),
 }
 
 
 def objective(world, table, algorithm, some, other):
     """What an algorithm's parts say that it climbs; `other` is its reference and its teacher."""
     if algorithm.pairs is not None:
-        return -of_pairs(world, table, other, some)
+        return -of_pairs(world, table, other, some, algorithm.pairs)
     if algorithm.select is not None:
         return expected(world, table, (totals(some) >= algorithm.select.threshold).double())
     paid = totals(some)

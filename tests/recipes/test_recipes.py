@@ -25,6 +25,8 @@ ALGORITHMS = (
     *("dapo", "cispo", "gspo", "ctpo", "full_ratio"),
 )
 
+PREFERENCES = ("dpo", "ipo", "slic", "kto", "orpo", "simpo", "cpo", "ld_dpo")
+
 
 @pytest.fixture(scope="module")
 def reward_model(model, tmp_path_factory):
@@ -267,6 +269,8 @@ def command_of(path):
         return "rl"
     if path.parent.name == "eval" or path.stem.startswith("eval_"):
         return "eval"
+    if path.parent.name == "dpo" or path.stem in PREFERENCES:
+        return "dpo"
     if path.stem == "opsd":
         return "distill"
     return path.parent.name if path.parent.name in ("reward", "rejection", "distill") else path.stem

@@ -1,0 +1,140 @@
+"""Labelling in the terminal: two answers, one key. The sides are those of a person: nothing says which is which.
+
+Every label is on the disk before the next pair is shown, so it is safe to stop at any time, in any way.
+"""
+
+from __future__ import annotations
+
+import getpass
+import hashlib
+import sys
+import unicodedata
+from collections.abc import Sequence
+from contextlib import suppress
+from pathlib import Path
+
+from prefrl.config import LabelCommandConfig
+from prefrl.data.comparisons import Item, Outcome
+from prefrl.data.preferences import PreferenceStore
+from prefrl.errors import ConfigError
+
+KEYS = "a: A is better   b: B is better   t: tie   s: skip   u: undo the last   q: quit"
+_CHOICES: dict[str, tuple[Outcome, Outcome]] = {  # as shown, and with the sides exchanged
+    "a": ("first", "second"),
+    "b": ("second", "first"),
+    "t": ("tie", "tie"),
+    "s": ("skip", "skip"),
+}
+
+
+def run(config: LabelCommandConfig) -> None:
+    """Ask for a label of every open pair in turn.
+
+    Raises:
+        ConfigError: no store was named.
+        DataError: there is no store, or a damaged one.
+    """
+    if not config.store:
+        raise ConfigError("No store was named. Type: prefrl label runs/loop, or the .db file of a preference store.")
+    annotator = config.annotator.strip() or _login()
+    with PreferenceStore(_store(config.store), create=False) as store:
+        items = store.open_items(annotator)
+        if not items:
+            print(f"No pair in {store.path} waits for {annotator}.")
+            return
+        print(f"{len(items)} pairs wait for {annotator}. {KEYS}", flush=True)
+        with suppress(KeyboardInterrupt, EOFError):
+            _ask(store, items, annotator)
+        left = len(store.open_items(annotator))
+        print(f"\nEverything labelled is saved; {left} pairs are left." + (" Type the same to go on." if left else ""))
+
+
+def swapped(item: Item, annotator: str) -> bool:
+    """Whether this person sees the second completion as A: the same way every time, and half of the time."""
+    return hashlib.sha256(f"{annotator}|{item.id}".encode("utf-8", "backslashreplace")).digest()[0] % 2 == 1
+
+
+def _ask(store: PreferenceStore, items: Sequence[Item], annotator: str) -> None:
+    at = 0
+    while at < len(items):
+        item = items[at]
+        exchanged = swapped(item, annotator)
+        _show(item, exchanged, f"{at + 1} of {len(items)}")
+        key = _key()
+        if key == "q":
+            return
+        if key == "u":
+            at = max(0, at - 1)
+        elif key in _CHOICES:
+            store.submit(item.id, annotator, _CHOICES[key][exchanged])
+            at += 1
+        else:
+            print(f"Got {key!r}. {KEYS}", flush=True)
+
+
+def _show(item: Item, exchanged: bool, place: str) -> None:
+    sides = (item.second, item.first) if exchanged else (item.first, item.second)
+    messages = item.prompt.messages or ({"role": "prompt", "content": item.prompt.text},)
+    print(f"\n{'-' * 30} {place} {'-' * 30}")
+    for message in messages:
+        print(f"[{visible(str(message.get('role', '')))}] {visible(str(message.get('content') or ''))}")
+    for name, side in zip("AB", sides, strict=True):
+        print(f"\n=== {name} ===\n{visible(side.text)}{'' if side.finished else ' [cut off]'}")
+    print("\na/b/t/s/u/q > ", end="", flush=True)
+
+
+def visible(text: str) -> str:
+    """A text that cannot steer the terminal: control characters but line ends and tabs are shown by their codes."""
+
+    def shown(character: str) -> str:
+        plain = character in "\n\t" or unicodedata.category(character) not in ("Cc", "Cf", "Cs", "Co", "Cn")
+        return character if plain else f"<U+{ord(character):04X}>"
+
+    return "".join(map(shown, text))
+
+
+def _key() -> str:
+    """One key in lower case, without waiting for the line to end where there is a terminal.
+
+    Raises:
+        EOFError: there is no more input.
+        KeyboardInterrupt: control-C.
+    """
+    if not sys.stdin.isatty():
+        line = sys.stdin.readline()
+        if not line:
+            raise EOFError
+        return line.strip().lower()
+    try:
+        import termios
+        import tty
+    except ImportError:  # Windows
+        return input().strip().lower()
+    saved = termios.tcgetattr(sys.stdin)
+    try:
+        tty.setcbreak(sys.stdin)
+        key = sys.stdin.read(1)
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, saved)
+    if key in ("", "\x04"):
+        raise EOFError
+    print(key, flush=True)
+    return key.lower()
+
+
+def _store(name: str) -> Path:
+    """The store of that name, or the one of the loop in the folder of that name."""
+    path = Path(name).expanduser()
+    if not path.is_dir():
+        return path
+    from prefrl.parsing import read_yaml
+
+    saved = path / "config.yaml"
+    named = (read_yaml(str(saved)).get("labeller") or {}).get("store") if saved.is_file() else None
+    return Path(named).expanduser() if named else path / "preferences.db"
+
+
+def _login() -> str:
+    with suppress(KeyError, OSError, ImportError):  # getpass raises either where nobody is logged in
+        return getpass.getuser()
+    return "me"

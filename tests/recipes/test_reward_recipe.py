@@ -1,0 +1,311 @@
+"""Reward models from judgements, end to end on tiny models: what is trained, fitted for serving, measured and saved."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+from tiny import byte_tokenizer
+from torch import nn
+from transformers import BertConfig, BertModel
+
+from prefrl import rewards
+from prefrl.cli import main
+from prefrl.config import DataConfig, EnsembleConfig, LabelConfig, LengthConfig, ModelConfig, RewardConfig
+from prefrl.config import RewardModelConfig as ModelPart
+from prefrl.errors import ConfigError, DataError
+from prefrl.evaluate.run_folder import RunFolder, read
+from prefrl.model.engine import Engine
+from prefrl.model.ensemble import load_reward_scorer
+from prefrl.model.features import FeatureRewardModel
+from prefrl.policy.judgement import LabelModel
+from prefrl.recipes import reward
+from prefrl.recipes.pairs import reward_rows
+from prefrl.recipes.reward_fit import held_out_figures, matched, update
+from prefrl.recipes.reward_serving import best_temperature
+from prefrl.types import Completion, Pair, Prompt, Row
+
+CONFIGS = Path(__file__).parents[2] / "configs"
+WORDS = ("yes", "no", "maybe", "surely", "never")
+
+
+def pair(i, chosen, rejected, **more):
+    prompt = Prompt(id=str(i), messages=({"role": "user", "content": f"is it {i}?"},))
+    return Pair(prompt=prompt, chosen=Completion(text=chosen), rejected=Completion(text=rejected), **more)
+
+
+def some_pairs(count, seed=0):
+    """The longer answer wins four times in five."""
+    rng = random.Random(seed)
+    pairs = []
+    for i in range(count):
+        short, long = " ".join(rng.choices(WORDS, k=2)), " ".join(rng.choices(WORDS, k=5))
+        pairs.append(pair(i, long, short) if rng.random() < 0.8 else pair(i, short, long))
+    return pairs
+
+
+def configured(model, **more):
+    part = ModelPart(name=model, lr=3e-3, **more.pop("part", {}))
+    return RewardConfig(model=part, batch_size=8, epochs=2, max_tokens=200, **more)
+
+
+@pytest.fixture
+def run(tmp_path):
+    """Train on pairs; the model, the run folder's path and what `finish` fitted."""
+
+    def run(config, train, held_out, name="run"):
+        with RunFolder.create(tmp_path / name, "reward", {}) as folder:
+            made = reward.new_model(config.model, config.seed, config.ensemble)
+            labels = reward.fit(folder, made, train, held_out, config)
+            figures = reward.finish(made, held_out, config, labels)
+            folder.finish({})
+        return made, tmp_path / name, figures
+
+    return run
+
+
+@pytest.fixture
+def files(write):
+    """Training and test pairs as files."""
+
+    def rows(pairs):
+        return [
+            {"prompt": [dict(m) for m in p.prompt.messages], "chosen": p.chosen.text, "rejected": p.rejected.text}
+            for p in pairs
+        ]
+
+    pairs = some_pairs(100)
+    return write("train.jsonl", rows(pairs[:70])), write("test.jsonl", rows(pairs[70:]))
+
+
+KINDS = {
+    "heads": ({}, EnsembleConfig(members=3)),
+    "models": ({"layers": 1}, EnsembleConfig(members=2, kind="models")),
+    "adapters": ({"lora": 2}, EnsembleConfig(members=2, kind="models", bootstrap=False)),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_ensembles_end_to_end(kind, model, files, tmp_path):
+    part, ensemble = KINDS[kind]
+    train, test = files
+    config = configured(model, part=part, ensemble=ensemble, data=DataConfig(train=train, eval_fraction=0.4), test=test)
+    folder = reward.run(replace(config, output=str(tmp_path / "run"))).path
+    summary = read(folder).status["summary"]
+    assert summary["measured_on"] == "test" and summary["accuracy_counts"][1] == 30
+    temperature, nll = summary["fitted"]["temperature"], summary["nll"]
+    assert summary["probabilities"]["calibrated"]["nll"] == nll != summary["probabilities"]["raw"]["nll"]
+    source = rewards.BradleyTerry.load(str(folder), combine="lcb")
+    scorer = load_reward_scorer(str(folder / "checkpoints" / "final"))
+    assert scorer.members == ensemble.members
+    assert scorer.record.temperature == pytest.approx(temperature) and scorer.record.std > 0
+    rows = [scorer.encode(p.prompt, p.chosen) for p in some_pairs(5)]
+    assert float(scorer.member_scores(rows).std(1).min()) > 1e-4  # members have become different judges
+    assert all(score.parts["std"] > 0 for score in source.score_pairs(some_pairs(5))[0])
+    steps = read(folder).series("loss", "train")[0]
+    assert steps == list(range(1, len(steps) + 1))
+
+
+def test_the_bootstrap_is_what_tells_members_apart(model, run):
+    def spread(bootstrap):
+        config = configured(model, ensemble=EnsembleConfig(members=3, bootstrap=bootstrap), calibrate=False)
+        made, _, _ = run(config, some_pairs(40), [], f"bootstrap {bootstrap}")
+        rows = [made.encode(p.prompt, p.chosen) for p in some_pairs(10)]
+        return float(made.member_scores(rows).std(1).mean())
+
+    assert spread(True) > 1.2 * spread(False) > 0
+
+
+def features(seed=0, pairs=12):
+    generator = torch.Generator().manual_seed(seed)
+    model = FeatureRewardModel(nn.Linear(4, 3, bias=False).double())
+    with torch.no_grad():
+        model.net.weight.copy_(torch.randn(3, 4, generator=generator))
+    rows = []
+    for index in range(2 * pairs):
+        row = model.encode(torch.randn(4, generator=generator, dtype=torch.float64))
+        row.atom, row.side, row.weight = index // 2, 1 - 2 * (index % 2), 1.0 / pairs
+        row.streams = {"characters": torch.randint(10, 90, (1,), generator=generator).float()}
+        rows.append(row)
+    return model, rows
+
+
+def gradient(config, budget):
+    model, rows = features()
+    engine = Engine(model, ModelConfig(lr=1e-3, max_grad_norm=0.0, token_budget=budget))
+    caught = {}
+    engine._optimizer.step = lambda: caught.update(grad=model.net.weight.grad.clone())
+    metrics = update(engine, rows, LabelModel(LabelConfig()), config)
+    return caught["grad"], metrics
+
+
+def test_the_length_penalty_does_not_depend_on_micro_batches():
+    config = RewardConfig(length=LengthConfig(kind="penalty", coef=3.0))
+    whole, metrics = gradient(config, 10_000)
+    for budget in (2, 6, 14):
+        torch.testing.assert_close(gradient(config, budget)[0], whole, atol=1e-6, rtol=0)
+    plain, _ = gradient(RewardConfig(), 10_000)
+    model, rows = features()
+    scores = model.net(torch.cat([row.observations for row in rows]))
+    s = scores - scores.reshape(12, 2, 3).mean(1).repeat_interleave(2, 0)
+    lengths = torch.stack([row.streams["characters"] for row in rows]).double().squeeze()
+    ell = (lengths - lengths.reshape(12, 2).mean(1).repeat_interleave(2))[:, None]
+    penalty = ((s * ell).sum(0) ** 2 / ((s**2).sum(0) * (ell**2).sum())).mean()
+    (3.0 * penalty).backward()
+    torch.testing.assert_close(whole - plain, model.net.weight.grad, atol=1e-6, rtol=0)
+    assert float((whole - plain).abs().max()) > 1e-2
+    assert metrics["length/squared_correlation"] == pytest.approx(float(penalty.detach()), abs=1e-6)
+
+
+def test_the_penalty_on_texts(model, run):
+    plain, _, _ = run(configured(model, calibrate=False), some_pairs(60), [], "plain")
+    config = configured(model, length=LengthConfig(kind="penalty", coef=10.0), calibrate=False)
+    made, path, _ = run(config, some_pairs(60), [], "penalised")
+    assert len(read(path).series("length/squared_correlation", "train")[1]) > 0
+    fresh = some_pairs(60, seed=1)
+
+    def within(scorer):
+        return abs(reward.pair_quality(scorer, fresh, []).length.within)
+
+    assert within(made) < within(plain) - 0.2
+
+
+def test_matching_weighs_and_reports(capsys):
+    pairs = [
+        pair(0, "aaaa", "a"),
+        pair(1, "aaaa", "a"),
+        pair(2, "aaaa", "a"),
+        pair(3, "a", "aaaa"),
+        pair(4, "ab", "cd"),
+    ]
+    kept = matched([*pairs, pair(5, "a", "bb", label=0.0)])  # labelled the other way round: the longer side wins
+    assert [p.weight for p in kept] == pytest.approx([2.5 / 4] * 3 + [2.5] + [1.0] + [2.5 / 4])
+    assert "the longer side wins 4 pairs and loses 1" in capsys.readouterr().out
+    assert matched(pairs[:3]) == []
+    assert "3 pairs without a counterpart are left out" in capsys.readouterr().out
+
+
+def test_the_residual_is_taken_off_when_serving(model, run, tmp_path):
+    held_out = some_pairs(60, seed=1)
+    config = configured(model, length=LengthConfig(kind="residual"))
+    made, _, figures = run(config, some_pairs(60), held_out)
+    assert figures["length_slope"] > 0
+    made.save(tmp_path / "rm")
+    served = rewards.BradleyTerry.load(str(tmp_path / "rm"))
+    chosen, rejected = served.score_pairs(held_out)
+    gaps = [c.total - r.total for c, r in zip(chosen, rejected, strict=True)]
+    lengths = [len(p.chosen.text) - len(p.rejected.text) for p in held_out]
+    assert sum(g * n for g, n in zip(gaps, lengths, strict=True)) == pytest.approx(0.0, abs=1e-2)
+    raw = made.scores([row for rows in reward_rows(held_out, made) for row in rows])
+    with_length = sum((c - r) * n for c, r, n in zip(raw[::2], raw[1::2], lengths, strict=True))
+    assert abs(with_length) > 1.0
+
+
+def test_nothing_held_out(model, run, capsys):
+    _, _, figures = run(configured(model), some_pairs(8), [])
+    assert figures == {} and "Not calibrated: no judgement is held out." in capsys.readouterr().out
+    with pytest.raises(ConfigError, match=r"length\.kind is residual, but nothing is held out"):
+        run(configured(model, length=LengthConfig(kind="residual")), some_pairs(8), [], "residual")
+
+
+def test_the_temperature_is_that_of_lowest_nll():
+    generator = torch.Generator().manual_seed(0)
+    gaps = torch.randn(4000, generator=generator, dtype=torch.float64)
+    won = torch.rand(4000, generator=generator) < gaps.sigmoid()
+    scores = torch.stack([gaps, torch.zeros_like(gaps)], dim=1).flatten() * 2.5  # overconfident by 2.5
+    sides = [(1, -1) if first else (-1, 1) for first in won]
+    rows = [
+        Row(prompt_ids=(), completion_ids=(0,), mask=(True,), atom=i, side=side)
+        for i, pair_sides in enumerate(sides)
+        for side in pair_sides
+    ]
+    labels = LabelModel(LabelConfig())
+    temperature = best_temperature(scores, rows, labels)
+    assert temperature == pytest.approx(2.5, rel=0.08)
+    best = held_out_figures(scores / temperature, rows, labels)["nll"]
+    for other in (0.97, 1.03):
+        assert held_out_figures(scores / (other * temperature), rows, labels)["nll"] > best
+
+
+def test_calibration_is_folded_into_the_head(model, run, tmp_path):
+    held_out, config = some_pairs(60, seed=1), configured(model)
+    raw, _, _ = run(replace(config, calibrate=False), some_pairs(60), held_out, "raw")
+    made, _, figures = run(config, some_pairs(60), held_out, "calibrated")
+    rows = [row for rows in reward_rows(held_out, made) for row in rows]
+    wanted = [score / figures["temperature"] for score in raw.scores(rows)]
+    assert made.scores(rows) == pytest.approx(wanted, abs=1e-5)
+    assert figures["temperature"] != pytest.approx(1.0, abs=0.01)
+    quality = reward.pair_quality(made, held_out, [])
+    before = reward.pair_quality(raw, held_out, [])
+    assert quality.nll < before.nll and quality.accuracy == before.accuracy
+    assert quality.at_temperature(1 / figures["temperature"]).nll == pytest.approx(before.nll, abs=1e-5)
+    made.save(tmp_path / "rm")
+    assert load_reward_scorer(str(tmp_path / "rm")).scores(rows) == pytest.approx(wanted, abs=1e-5)
+
+
+def test_too_few_to_calibrate(model, run, capsys):
+    _, _, figures = run(configured(model), some_pairs(20), some_pairs(19, seed=1))
+    assert figures == {} and "Not calibrated: fewer than 20 judgements" in capsys.readouterr().out
+
+
+def test_long_prompts_are_cut_and_counted(model, run, capsys):
+    talk = tuple({"role": r, "content": "on and on " * 4} for r in ("user", "assistant", "user"))
+    long = [replace(p, prompt=replace(p.prompt, messages=(*talk, *p.prompt.messages))) for p in some_pairs(8)]
+    config = replace(configured(model), max_tokens=90)
+    with pytest.raises(DataError, match="longer than the limit of 90 tokens"):
+        run(config, long, [], "refused")
+    made, _, _ = run(replace(config, long="cut"), long, [], "cut")
+    assert "16 of 16 prompts were cut to fit 90 tokens, oldest first" in capsys.readouterr().out
+    assert (made.record.max_tokens, made.record.long) == (90, "cut")
+
+
+def test_more_tokens_than_positions(model, run):
+    with pytest.raises(ConfigError, match=r"positions for 2048 tokens. Type: --max_tokens 2048"):
+        run(replace(configured(model), max_tokens=4096), some_pairs(8), [])
+
+
+@pytest.mark.parametrize("name", sorted(p.name for p in (CONFIGS / "reward").glob("*.yaml")))
+def test_configurations(name, capsys):
+    assert main(["reward", str(CONFIGS / "reward" / name), "--print-config"]) == 0
+
+
+def test_the_tiny_ensemble(model, files, tmp_path):
+    flags = ("--model.name", model, "--data.train", files[0], "--output", str(tmp_path / "run"))
+    assert main(["reward", str(CONFIGS / "tiny" / "reward_ensemble.yaml"), *flags]) == 0
+    assert load_reward_scorer(str(tmp_path / "run" / "checkpoints" / "final")).members == 2
+
+
+def test_test_prompts_were_not_seen(model, files, tmp_path):
+    train, _ = files
+    config = configured(model, data=DataConfig(train=train), test=train, output=str(tmp_path / "run"))
+    with pytest.raises(DataError, match="have a prompt that is trained on"):
+        reward.run(config)
+
+
+def test_an_encoder_takes_conversations(run, tmp_path):
+    tokenizer = byte_tokenizer(chat_template=None)
+    torch.manual_seed(0)
+    small = {"hidden_size": 32, "num_hidden_layers": 1, "num_attention_heads": 4, "intermediate_size": 64}
+    BertModel(BertConfig(vocab_size=259, pad_token_id=0, **small)).save_pretrained(tmp_path / "bert")
+    tokenizer.save_pretrained(tmp_path / "bert")
+    made, _, _ = run(configured(str(tmp_path / "bert")), some_pairs(30), some_pairs(10, seed=1))
+    made.save(tmp_path / "rm")
+    served = rewards.BradleyTerry.load(str(tmp_path / "rm")).score_pairs(some_pairs(3))
+    assert all(math.isfinite(score.total) for side in served for score in side)
+
+
+def test_the_best_pass_comes_back_with_its_label_model(model, run):
+    pairs = [replace(p, tie=float(i % 4 == 0), annotator=("a", "b")[i % 2]) for i, p in enumerate(some_pairs(40))]
+    config = configured(model, labels=LabelConfig(ties="davidson", reliability="learn"))
+    made, path, _ = run(config, pairs, pairs[:30])
+    assert made.record.tie_model == "davidson" and made.record.tie_parameter > 0
+    assert set(made.record.reliability) == {"a", "b"}
+    nll = read(path).series("nll", "eval")[1]
+    assert len(nll) == 2
+    made.save(path / "rm")
+    assert json.loads((path / "rm" / "reward_model.json").read_text())["reliability"].keys() == {"a", "b"}
