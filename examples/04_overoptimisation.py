@@ -26,7 +26,7 @@ from prefrl.policy.objective import reward_objective
 from prefrl.types import Row
 
 FEATURES, WIDTH, PAIRS, MEMBERS, BATCH = 32, 512, 2000, 5, 40
-NOISE = 0.7  # P(first preferred) = sigmoid(NOISE * gold difference, in standard deviations): 69 % agree with gold
+NOISE = 0.7  # P(first preferred) = sigmoid(NOISE * gold difference, in standard deviations): 67 % agree with gold
 OPTIM = ModelConfig(lr=1e-2)
 LABELS = LabelModel(LabelConfig())
 Pair = tuple[Row, Row]

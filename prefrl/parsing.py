@@ -70,7 +70,46 @@ def parse(
     except (argparse.ArgumentError, ValueError, TypeError) as error:
         raise ConfigError(_plain(str(error))) from error
     values = {f.name: getattr(built, f.name) for f in dataclasses.fields(config_type)}  # type: ignore[arg-type]
-    return config_type(**values), bool(namespace.print_config)
+    return _with_free_values(config_type(**values), _given(arguments)), bool(namespace.print_config)
+
+
+def _given(arguments: Sequence[str]) -> dict[str, Any]:
+    """What files and flags say, as nested mappings; flags that add to a list leave out what they add to."""
+    found: dict[str, Any] = {}
+    for argument, following in itertools.zip_longest(arguments, arguments[1:], fillvalue=""):
+        flag, joined, text = argument.partition("=")
+        text = text if joined else following
+        if flag == "--config":
+            found = _merged(found, read_yaml(text))
+        elif flag.startswith("--") and flag[2:] not in _OWN_FLAGS:
+            # A text that is no YAML is no list or mapping either, and only those matter here.
+            value = None if flag.endswith("+") else _yaml_or_none(text)
+            for key in reversed(flag[2:].rstrip("+").split(".")):
+                value = {key: value}
+            found = _merged(found, value)
+    return found
+
+
+def _with_free_values(config: Any, given: Mapping[str, Any]) -> Any:
+    """Lists and mappings of anything at all as YAML has them: jsonargparse reads the strings in them as YAML once more.
+
+    To it the pattern "[0-9]" of a reward would be a list.
+    """
+    changed: dict[str, Any] = {}
+    for name, hint in get_type_hints(type(config)).items():
+        value = given.get(name)
+        if dataclasses.is_dataclass(hint) and isinstance(value, Mapping):
+            changed[name] = _with_free_values(getattr(config, name), value)
+        elif hint == list[dict[str, Any]] and isinstance(value, list):
+            changed[name] = value
+    return dataclasses.replace(config, **changed) if changed else config
+
+
+def _yaml_or_none(text: str) -> Any:
+    try:
+        return yaml.safe_load(text)
+    except (yaml.YAMLError, ValueError):
+        return None
 
 
 def read_yaml(path: str) -> dict[str, Any]:

@@ -41,6 +41,24 @@ def test_flags_win_over_the_file(file):
     assert parsed("--config", file).steps == 7
 
 
+@pytest.mark.parametrize("how", ["file", "flag"])
+def test_texts_within_rewards_stay_texts(tmp_path, how):
+    text = "[{kind: regex, pattern: '[0-9]', template: '{completion}', weight: 2, bounds: [0, 1]}]"
+    (tmp_path / "rl.yaml").write_text(f"rewards: {text}\n")
+    got = parsed(str(tmp_path / "rl.yaml")) if how == "file" else parsed("--rewards", text)
+    assert got.rewards == [
+        {"kind": "regex", "pattern": "[0-9]", "template": "{completion}", "weight": 2, "bounds": [0, 1]}
+    ]
+
+
+def test_the_last_list_wins(file):
+    assert parsed(file, "--rewards", "[{kind: exact}]").rewards == [{"kind": "exact"}]
+    assert parsed(file, "--rewards+", "{kind: exact}").rewards == [
+        {"kind": "numeric", "column": "answer"},
+        {"kind": "exact"},
+    ]
+
+
 def test_parts_of_an_algorithm(file):
     assert parsed("--algorithm", "rloo").algorithm == {"name": "rloo"}
     changed = parsed("--algorithm", "dr_grpo", "--algorithm.clip.high", "0.28").algorithm

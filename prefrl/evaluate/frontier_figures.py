@@ -48,7 +48,7 @@ def rewards_over_kl(lines: Mapping[str, Line], *, ylabel: str = "reward", title:
     return figures.plot(draw, xlabel="KL to the start (nats per answer)", ylabel=ylabel, title=title, grid="both")
 
 
-def proxy_and_gold(frontier: Frontier, *, title: str = "") -> MatplotlibFigure:
+def proxy_and_gold(frontier: Frontier, *, ylabel: str = "", title: str = "") -> MatplotlibFigure:
     """Gains of both over the start, with fitted curves.
 
     Both are in standard deviations over the start's answers, so that they can share an axis whatever their units; as
@@ -60,7 +60,7 @@ def proxy_and_gold(frontier: Frontier, *, title: str = "") -> MatplotlibFigure:
         name: _line(frontier, side, unit, dashed=side == "proxy")
         for name, side, unit in zip(("reward (proxy)", frontier.gold), ("proxy", "gold"), units, strict=True)
     }
-    return rewards_over_kl(lines, ylabel="gain (std of the start)" if known else "gain", title=title)
+    return rewards_over_kl(lines, ylabel=ylabel or ("gain (std of the start)" if known else "gain"), title=title)
 
 
 def golds(each: Mapping[str, Frontier], *, ylabel: str = "gold reward", title: str = "") -> MatplotlibFigure:

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from prefrl.evaluate.overoptimisation import Estimate, Frontier, Point, estimate, spread
 from prefrl.evaluate.run_folder import RunData
@@ -96,6 +96,27 @@ def _read_frontier(data: RunData, phase: str, audit: str) -> Frontier:
         gold=audit.removeprefix(_GOLD),
         stds=(first[0], first[1]),
     )
+
+
+def rounds_frontier(rounds: Sequence[Mapping[str, Any]]) -> Frontier:
+    """The frontier of a loop, its start first, with both gains in log-odds of being preferred to the start.
+
+    The proxy is what each round's reward model says was gained, a mean score difference; the gold measure is the win
+    rate w as `log(w / (1 - w))`, kept half a comparison away from 0 and 1.
+
+    Args:
+        rounds: figures of evaluated rounds: round, kl, reward_gain, won, tied, lost, win_rate, win_low and win_high.
+    """
+    points = [Point(0, 0.0, Estimate(0.0), Estimate(0.0))]
+    for one in rounds:
+        edge = 0.5 / (one["won"] + one["tied"] + one["lost"] + 1)
+        odds = [_log_odds(min(1 - edge, max(edge, one[name]))) for name in ("win_rate", "win_low", "win_high")]
+        points.append(Point(one["round"], one["kl"], Estimate(one["reward_gain"]), Estimate(*odds)))
+    return Frontier(kind="rl", points=tuple(points), gold="wins against the start", stds=(1.0, 1.0))
+
+
+def _log_odds(share: float) -> float:
+    return math.log(share / (1 - share))
 
 
 def falls(data: RunData) -> Iterator[str]:

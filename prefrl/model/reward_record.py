@@ -103,7 +103,7 @@ def tokenizer_fingerprint(tokenizer: Any) -> str:
 
 
 def _from_hub(name: str) -> Path | None:
-    from transformers.utils import cached_file
+    from transformers.utils.hub import cached_file
 
     quiet = ("missing_entries", "connection_errors", "gated_repo")
     try:

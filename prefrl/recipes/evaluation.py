@@ -152,7 +152,7 @@ def score_candidates(reward: Checked, candidates: Sequence[Candidates], seed: in
     rollouts = [
         replace(text_rollout(group.prompt, group.completions[place]), group=str(index))
         for index, (group, order) in enumerate(zip(candidates, orders, strict=True))
-        for place in range(len(order))
+        for place in order
     ]
     scores = iter(reward.score(rollouts))
     found = []

@@ -9,6 +9,8 @@ from typing import Any
 from prefrl.evaluate import figures
 from prefrl.evaluate.alarms import find_alarms
 from prefrl.evaluate.blocks import Block, Details, Figure, Headline, Report, Section, Table, Text, Warnings
+from prefrl.evaluate.frontier_figures import proxy_and_gold
+from prefrl.evaluate.frontier_metrics import rounds_frontier
 from prefrl.evaluate.report import curve_sections, sample_sections, setup_sections, write_report
 from prefrl.evaluate.run_folder import RunData, RunFolder, read
 from prefrl.recipes.loop_journal import Journal
@@ -116,9 +118,8 @@ def _curves(found: list[Round], measured: list[Round]) -> list[Block]:
             xlabel="round",
         )
         blocks.append(Figure(win, "Wins against the start", "On held-out prompts, with its 95 % interval."))
-        gained = [0.0, *(one["reward_gain"] for one in measured)]
-        kl = [0.0, *(one["kl"] for one in measured)]
-        blocks.append(Figure(figures.kl_reward({"policy": (kl, gained)}), "Reward against distance", _DISTANCE))
+        drawn = proxy_and_gold(rounds_frontier(measured), ylabel="log-odds against the start")
+        blocks.append(Figure(drawn, "Reward and wins against distance", _DISTANCE))
     ranked = [one for one in found if one.get("accuracy") is not None]
     if ranked:
         steps = [one["round"] for one in ranked]
@@ -132,7 +133,10 @@ def _curves(found: list[Round], measured: list[Round]) -> list[Block]:
     return blocks
 
 
-_DISTANCE = "What each round's reward model says was gained, and how far the policy went; the large point is the last."
+_DISTANCE = (
+    "Dashed: what each round's own reward model says was gained. Solid: what the win rate says. Where the dashed line "
+    "leaves the solid one behind, the reward is being gamed."
+)
 
 
 def _warnings(data: RunData, found: list[Round], measured: list[Round]) -> list[str]:

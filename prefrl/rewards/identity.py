@@ -48,25 +48,39 @@ def _record(obj: Any, depth: int) -> Any:
         return {"pattern": obj.pattern, "flags": obj.flags}
     module = getattr(obj, "module", obj)
     if hasattr(module, "named_parameters"):
-        return {"type": _type_name(obj), "name": getattr(obj, "name", ""), "weights": _weights(module.state_dict())}
+        about = _arguments(obj, depth) if module is not obj else {}
+        about = {name: value for name, value in about.items() if name not in ("model", "tokenizer")}
+        return {"type": _type_name(obj), **about, "weights": _weights(module.state_dict())}
     return {"type": _type_name(obj), **_source_hash(type(obj)), **_arguments(obj, depth)}
 
 
 def _arguments(obj: Any, depth: int) -> dict[str, Any]:
-    """What an object was made with, as far as it keeps it as `name` or `_name`, and its own name."""
+    """What an object was made with, as it keeps it under the same name (or with an underscore), and its own name.
+
+    Where it does not keep all of it, its plain attributes and its children stand in for the rest.
+    """
     try:
         names = [name for name in inspect.signature(type(obj)).parameters if not name.startswith("_")]
     except (TypeError, ValueError):
         names = []
-    if not names and hasattr(obj, "__dict__"):
-        names = [name for name in vars(obj) if not name.startswith("_")]
-    record = {}
-    for name in dict.fromkeys([*names, "name"]):
-        value = getattr(obj, f"_{name}", getattr(obj, name, None))
-        own_method = getattr(value, "__self__", None) is obj  # of that name; it says nothing
-        if value is not None and not own_method:
-            record[name] = _record(value, depth + 1)
-    return record
+    kept = {name: _kept(obj, name) for name in names}
+    if not names or None in kept.values():
+        plain = {n: v for n, v in getattr(obj, "__dict__", {}).items() if not n.startswith("_") and _is_plain(v)}
+        kept |= {**plain, "children": getattr(obj, "children", None)}
+    kept["name"] = getattr(obj, "name", None)
+    return {name: _record(value, depth + 1) for name, value in kept.items() if value is not None}
+
+
+def _kept(obj: Any, name: str) -> Any:
+    """The attribute that holds an argument; a method of the same name is none."""
+    value = getattr(obj, f"_{name}", getattr(obj, name, None))
+    return None if getattr(value, "__self__", None) is obj else value
+
+
+def _is_plain(value: Any) -> bool:
+    if isinstance(value, list | tuple):
+        return all(map(_is_plain, value))
+    return value is None or isinstance(value, bool | int | float | str)
 
 
 def _code_record(code: Any, depth: int) -> dict[str, Any]:
@@ -91,10 +105,10 @@ def _source_hash(code: Any) -> dict[str, str]:
     """A hash of the file that holds some code; of its bytecode where there is no file."""
     try:
         path = inspect.getsourcefile(code)
-        return {"source": _digest(Path(path).read_bytes())} if path else {}
+        return {"code": _digest(Path(path).read_bytes())} if path else {}
     except (OSError, TypeError):
         bytecode = getattr(getattr(code, "__code__", None), "co_code", None)
-        return {"source": _digest(bytecode)} if bytecode else {}
+        return {"code": _digest(bytecode)} if bytecode else {}
 
 
 def _weights(state: Mapping[str, Any]) -> str:

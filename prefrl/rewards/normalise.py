@@ -47,7 +47,7 @@ class Normalise(Reward):
 
     def __init__(self, source: Any, *, update: bool = True) -> None:
         self.source = as_source(source)
-        self.frozen = not update
+        self._update = update
         self.count, self.mean, self.m2 = 0, 0.0, 0.0
         self.children = (self.source,)
         self.name = self.source.name
@@ -60,7 +60,7 @@ class Normalise(Reward):
 
     def score(self, rollouts: Sequence[Rollout]) -> list[Score]:
         scores = verified_scores(self.source, rollouts)
-        if not self.frozen:
+        if self._update:
             for score in scores:
                 if score.ok:
                     self._include(score.total)

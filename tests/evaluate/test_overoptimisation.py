@@ -16,7 +16,13 @@ from tiny import rollout
 from prefrl.errors import DataError
 from prefrl.evaluate.alarms import find_alarms
 from prefrl.evaluate.frontier_figures import golds, overoptimisation_sections, proxy_and_gold
-from prefrl.evaluate.frontier_metrics import BEST_OF_N, evaluation_metrics, frontiers, point_metrics
+from prefrl.evaluate.frontier_metrics import (
+    BEST_OF_N,
+    evaluation_metrics,
+    frontiers,
+    point_metrics,
+    rounds_frontier,
+)
 from prefrl.evaluate.overoptimisation import (
     Estimate,
     Fit,
@@ -239,3 +245,13 @@ def test_metrics_of_an_evaluation_by_hand() -> None:
     assert evaluation_metrics(rollouts, scores, [1.0, 1.0, 4.0], []) == {"kl/ref": 2.0}
     failed = [Score(error="no", parts={"people": 9.0}), *scores[1:]]
     assert evaluation_metrics(rollouts, failed, [], ["people"])["gold/people/mean"] == 1.5
+
+
+def test_rounds_of_a_loop_in_log_odds() -> None:
+    one = {"round": 1, "kl": 2.0, "reward_gain": 1.5, "won": 3, "tied": 0, "lost": 1}
+    one |= {"win_rate": 0.75, "win_low": 0.25, "win_high": 1.0}
+    start, point = rounds_frontier([one]).points
+    assert (start.kl, start.proxy.mean, start.gold.mean) == (0.0, 0.0, 0.0)
+    assert (point.at, point.kl, point.proxy.mean) == (1, 2.0, 1.5)
+    # 3 to 1 either way, and all of 4 won as 9 to 1.
+    assert (point.gold.mean, point.gold.low, point.gold.high) == pytest.approx((math.log(3), -math.log(3), math.log(9)))

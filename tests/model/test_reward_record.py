@@ -124,7 +124,7 @@ def test_dividing_keeps_the_record_true(saved, tmp_path):
 
 
 def test_a_record_on_the_hub_is_read(saved, monkeypatch):
-    import transformers.utils
+    import transformers.utils.hub
 
     asked = []
 
@@ -132,7 +132,7 @@ def test_a_record_on_the_hub_is_read(saved, monkeypatch):
         asked.append((name, file))
         return str(saved / file) if name == "some/model" else None
 
-    monkeypatch.setattr(transformers.utils, "cached_file", cached_file)
+    monkeypatch.setattr(transformers.utils.hub, "cached_file", cached_file)
     assert read_record("some/model")[0] == FULL
     assert read_record("some/other") is None
     assert asked == [("some/model", FILE), ("some/other", FILE)]

@@ -8,6 +8,7 @@ from fakes import alone, batch_of, parts, read, scored
 
 from prefrl.policy.algorithms import ALGORITHMS
 from prefrl.policy.objective import (
+    implicit_scores,
     objective_of,
     pair_objective,
     stream_objective,
@@ -279,6 +280,79 @@ def test_gradcheck_of_pair_losses(kind):
     outputs = numbers(-0.7, -0.4, -2.6, -1.2, -1.1, -1.9).requires_grad_()
     spec = PairSpec(loss=kind, beta=0.3)
     assert torch.autograd.gradcheck(lambda x: pair_objective(batch_of(rows, x), spec)[0], (outputs,))
+
+
+@pytest.mark.parametrize(
+    ("spec", "scores"),
+    [
+        ({}, (0.5, -0.25)),
+        ({"average": True}, (0.25, -0.25)),
+        ({"divergence": "forward_kl"}, (1 - math.exp(-0.5), 1 - math.exp(0.25))),
+        ({"divergence": "forward_kl", "average": True}, ((1 - math.exp(-0.5)) / 2, 1 - math.exp(0.25))),
+        ({"ld_alpha": 0.4}, (0.35, -0.25)),
+        ({"score": "log_prob"}, (-1.5, -2.25)),
+        ({"score": "log_prob", "average": True}, (-0.75, -2.25)),
+        ({"score": "log_prob", "average": True, "ld_alpha": 0.4}, (-0.525, -2.25)),
+        (
+            {"score": "log_odds", "average": True},
+            (-0.75 - math.log(1 - math.exp(-0.75)), -2.25 - math.log(1 - math.exp(-2.25))),
+        ),
+    ],
+)
+def test_implicit_scores(spec, scores):
+    # Gains of .25 on both tokens of the chosen, and of -.25 on the rejected one's only token.
+    batch = batch_of(pair(), numbers(-0.75, -0.75, -2.25))
+    assert implicit_scores(batch, PairSpec(**spec)).tolist() == pytest.approx(scores)
+
+
+def test_absolute_log_probs_are_whole_whatever_the_score_is():
+    spec = PairSpec(score="log_odds", average=True, ld_alpha=0.0)
+    _, sums = pair_objective(batch_of(pair(), numbers(-0.75, -0.75, -2.25)), spec)
+    found = read(sums)
+    assert (found["chosen_logp"], found["rejected_logp"]) == (-1.5, -2.25)
+
+
+def test_an_sft_term_beside_a_weighed_pair_loss():
+    rows = pair()
+    for one, ce in zip(rows, ([0.5, 0.5], [0.0]), strict=True):
+        one.streams["ce"] = numbers(*ce)
+    outputs = numbers(-1.0, -1.0, -2.0).requires_grad_()
+    loss, _ = pair_objective(batch_of(rows, outputs), PairSpec(beta=0.4, coef=0.1))
+    assert float(loss.detach()) == pytest.approx(0.1 * math.log(2) + 1.0)
+    assert torch.autograd.grad(loss, outputs)[0].tolist() == pytest.approx([-0.52, -0.52, 0.02])
+
+
+def judged(side, logp, *, ref=-1.0, label=1.0, weight=1.0, atom=0):
+    return row(1, side=side, streams={"ref_logps": [ref]}, label=label, weight=weight, atom=atom), logp
+
+
+def test_completions_judged_one_by_one():
+    rows, outputs = zip(
+        judged(1, -0.5, weight=0.25),
+        judged(-1, -3.0, weight=0.25, atom=1),
+        judged(1, -1.0, label=0.9, weight=0.5, atom=2),
+        strict=True,
+    )
+    spec = PairSpec(loss="prospect", beta=0.4, desirable=2.0, undesirable=0.5)
+    loss, sums = pair_objective(batch_of(rows, numbers(*outputs)), spec, 0.3)
+
+    def sigmoid(x):
+        return 1 / (1 + math.exp(-x))
+
+    # Log-ratios .5, -2 and 0; less z0: .2, -2.3 and -.3.
+    good, bad = 2.0 * sigmoid(-0.4 * 0.2), 0.5 * sigmoid(-0.4 * 2.3)
+    doubtful = 0.9 * 2.0 * sigmoid(0.4 * 0.3) + 0.1 * 0.5 * sigmoid(-0.4 * 0.3)
+    assert float(loss) == pytest.approx(0.25 * good + 0.25 * bad + 0.5 * doubtful)
+    # Two of three are on their side of z0, by .2, 2.3 and -.3.
+    wanted = {"accuracy": 2 / 3, "margin": 0.4 * 2.2 / 3, "chosen_logp": -0.75, "rejected_logp": -3.0}
+    assert read(sums) == pytest.approx(wanted)
+
+
+def test_judged_completions_of_one_kind_alone():
+    rows, outputs = zip(judged(-1, -3.0), strict=True)
+    loss, sums = pair_objective(batch_of(rows, numbers(*outputs)), PairSpec(loss="prospect"))
+    assert float(loss) == pytest.approx(1 / (1 + math.exp(0.2)))
+    assert read(sums)["chosen_logp"] == 0.0
 
 
 # Supervision. ----------------------------------------------------------------------------------------------------

@@ -361,6 +361,51 @@ def test_given_pairs():
         learn_pairs(policy, [], PairSpec())
 
 
+def test_an_update_without_a_reference_asks_for_none():
+    one = optimizer("cpo")
+    metrics = one.step(PROMPTS, seed=0).metrics
+    assert one.policy.calls == ["sample", "policy"]
+    assert "kl/ref" not in metrics
+    assert set(one.policy.rows[0][0].streams) == {"old_logps", "ce"}
+
+
+def test_judged_completions_are_compared_with_those_of_other_prompts():
+    policy = TablePolicy((0.0, math.log(3.0)))  # p = .25, .75; its start is the reference
+    with torch.no_grad():
+        policy.logits[0] = math.log(3.0)  # now .5, .5
+    rows = [
+        Row(
+            prompt_ids=(p,),
+            completion_ids=(p, 1 - p),
+            mask=(True, p == 0),
+            side=side,
+            weight=0.5,
+            atom=p,
+            streams={"ref_logps": torch.tensor([math.log(0.25), math.log(0.75)])[[p, 1 - p]]},
+        )
+        for p, side in ((0, 1), (1, -1))
+    ]
+    metrics = learn_pairs(policy, rows, PairSpec(loss="prospect"))
+    # Gaps of the tokens that count: log 2 and log 2/3 after prompt 1, log 2/3 after prompt 0; z0 is below 0.
+    assert policy.calls == ["policy", "reference", "policy"]
+    assert metrics["kl/mismatched"] == 0.0
+    with torch.no_grad():
+        policy.logits[:] = torch.tensor([math.log(3.0), 0.0])  # .75, .25: gaps log 3 - log 3 and -log 3
+    rows[1].mask = (False, True)  # of the second its token 0 counts instead
+    metrics = learn_pairs(policy, rows, PairSpec(loss="prospect"))
+    assert metrics["kl/mismatched"] == pytest.approx(math.log(3.0) / 2, rel=1e-6)
+
+
+def test_the_baseline_is_measured_once_an_update():
+    policy = TablePolicy(answer=lambda prompt, k: (k,))
+    PolicyOptimizer(
+        policy, TableReward(lambda r: Score(value=float(r.completion_ids[0]))), parts("kto"), updates=2
+    ).step(PROMPTS, seed=0)
+    assert policy.calls == ["sample", "reference", *["policy", "reference", "policy"] * 2]
+    sides = [(row.side, row.completion_ids) for row in policy.rows[0]]
+    assert sides == [(-1, (0,)), (1, (1,))] * 2
+
+
 def test_given_completions_are_learnt_by_the_mean_over_all_tokens():
     policy = TablePolicy()
     rows = [given((0, 0, 0)), given((1,))]

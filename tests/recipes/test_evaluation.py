@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -14,7 +15,7 @@ from prefrl.config import RewardModelConfig
 from prefrl.data.formats import to_pairs
 from prefrl.data.tables import load_table
 from prefrl.evaluate.run_folder import read
-from prefrl.model.reward_model import RewardModel
+from prefrl.model.reward_model import RewardModel, load_reward_model
 from prefrl.recipes import reward as reward_recipe
 from prefrl.recipes.common import Checked
 from prefrl.recipes.evaluation import Candidates, score_candidates
@@ -112,6 +113,16 @@ def test_a_reward_model_and_its_spec_give_the_same_figures(pairs, reward_model, 
     _, by_spec = evaluate(tmp_path / "two", "--data.train", pairs, "--rewards", spec)
     assert by_folder == by_spec
     assert by_folder["source"] == "bradley_terry" and math.isfinite(by_folder["nll"])
+
+
+def test_a_calibrated_model_is_shown_as_it_was_before(pairs, reward_model, tmp_path):
+    made = load_reward_model(reward_model)
+    made.record = replace(made.record, temperature=2.0)
+    made.save(tmp_path / "calibrated")
+    run, _ = evaluate(tmp_path / "out", "--data.train", pairs, "--model", str(tmp_path / "calibrated"))
+    assert ">before<" in (run.path / "figures" / "calibration.svg").read_text()
+    plain, _ = evaluate(tmp_path / "plain", "--data.train", pairs, "--model", reward_model)
+    assert ">before<" not in (plain.path / "figures" / "calibration.svg").read_text()
 
 
 def same(one, other):

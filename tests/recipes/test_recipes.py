@@ -273,6 +273,8 @@ def command_of(path):
         return "dpo"
     if path.stem == "opsd":
         return "distill"
+    if path.stem.startswith("reward"):
+        return "reward"
     return path.parent.name if path.parent.name in ("reward", "rejection", "distill") else path.stem
 
 

@@ -269,11 +269,6 @@ def test_more_tokens_than_positions(model, run):
         run(replace(configured(model), max_tokens=4096), some_pairs(8), [])
 
 
-@pytest.mark.parametrize("name", sorted(p.name for p in (CONFIGS / "reward").glob("*.yaml")))
-def test_configurations(name, capsys):
-    assert main(["reward", str(CONFIGS / "reward" / name), "--print-config"]) == 0
-
-
 def test_the_tiny_ensemble(model, files, tmp_path):
     flags = ("--model.name", model, "--data.train", files[0], "--output", str(tmp_path / "run"))
     assert main(["reward", str(CONFIGS / "tiny" / "reward_ensemble.yaml"), *flags]) == 0

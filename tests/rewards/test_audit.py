@@ -7,7 +7,18 @@ import numpy as np
 import pytest
 
 from prefrl.errors import ConfigError
-from prefrl.rewards import Audit, Clip, Constraint, WeightedSum, fingerprint, function, numeric, regex, source_metrics
+from prefrl.rewards import (
+    Audit,
+    Clip,
+    Constraint,
+    GroupNormalise,
+    WeightedSum,
+    fingerprint,
+    function,
+    numeric,
+    regex,
+    source_metrics,
+)
 from prefrl.rewards.audit import variance_shares
 from prefrl.types import Score
 
@@ -134,6 +145,18 @@ def test_a_constraint_has_components_and_other_sources_have_totals_only(rollout)
     assert source_metrics(Column("x"), [], []) == {}
 
 
+def test_the_trap_on_the_page(rollout):
+    """Weights of 4 to 1 for what is right, and shares of 4 to 1 for style, until each source has a scale of its own."""
+    rollouts = batch(rollout, "aaaa", right=[1.0, 1.0, 0.0, 0.0], style=[-4.0, 4.0, 4.0, -4.0])
+    right, style = Column("right"), Column("style")
+    plain = WeightedSum([(right, 0.8), (style, 0.2)])
+    cured = WeightedSum([(GroupNormalise(right), 0.8), (GroupNormalise(style), 0.2)])
+    assert [s.value for s in plain.score(rollouts)] == pytest.approx([0.0, 1.6, 0.8, -0.8])
+    assert [s.value for s in cured.score(rollouts)] == pytest.approx([0.6, 1.0, -0.6, -1.0])
+    found = [measured(total, rollouts)["source/right/share"] for total in (plain, cured)]
+    assert found == pytest.approx([0.2, 0.64 / 0.68])
+
+
 # The code that tells rewards apart.
 
 
@@ -155,6 +178,21 @@ def test_equal_rewards_have_equal_codes_and_every_change_shows():
     assert len({code(base), *map(code, changed)}) == 8
 
 
+def test_a_source_of_others_is_known_by_what_it_keeps():
+    class Shy:
+        """Keeps its argument under another name."""
+
+        def __init__(self, threshold, others=()):
+            self.name, self.level, self.children = "shy", threshold, tuple(others)
+
+        def score(self, rollouts):
+            return [Score(value=self.level)] * len(rollouts)
+
+    made = [Shy(1.0), Shy(2.0), Shy(1.0, [numeric()]), Shy(1.0, [numeric("gold")])]
+    assert len({fingerprint(source)["id"] for source in made}) == 4
+    assert fingerprint(Shy(1.0))["reward"]["level"] == 1.0
+
+
 def test_state_is_no_part_of_what_a_reward_is(rollout):
     source = numeric().normalised()
     before = fingerprint(source)
@@ -174,7 +212,7 @@ def test_the_code_of_a_function_follows_its_file(tmp_path):
     assert first["id"] != second["id"]
     assert first["reward"]["fn"]["function"].endswith(":fn")
     three, four = (fingerprint(function(lambda text, k=k: k))["reward"]["fn"] for k in (3, 4))
-    assert (three["source"], three["defaults"], four["defaults"]) == (four["source"], [3], [4])
+    assert (three["code"], three["defaults"], four["defaults"]) == (four["code"], [3], [4])
 
 
 def test_the_weights_of_a_model_show():

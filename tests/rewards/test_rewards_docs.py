@@ -22,7 +22,7 @@ def test_the_python_of_the_page_runs_and_its_rewards_score(rollout):
     batch = [rollout("The answer is 4", answer="4"), rollout("sorry, no idea", answer="5")]
     values = {
         name: [round(s.value, 6) for s in checked_scores(rewards.as_source(names[name]), batch)]
-        for name in ("short_and_right", "graded", "length_reward", "total", "gated", "tame", "reward")
+        for name in ("short_and_right", "graded", "length_reward", "total", "gated", "tame", "reward", "ranked")
     }
     assert values == {
         "short_and_right": [0.85, -0.14],
@@ -32,6 +32,7 @@ def test_the_python_of_the_page_runs_and_its_rewards_score(rollout):
         "gated": [0.0, 0.0],
         "tame": [1.0, -1.0],
         "reward": [1.0, 0.2],
+        "ranked": [0.0, 1.0],
     }
 
 
