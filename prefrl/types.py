@@ -196,13 +196,12 @@ class Pair:
     annotator: str = ""
 
     def swap(self) -> Pair:
-        """The same preference with the two sides exchanged."""
+        """The same preference with the two sides exchanged; a margin is asked of whichever side is preferred."""
         return replace(
             self,
             chosen=self.rejected,
             rejected=self.chosen,
             label=1.0 - self.label,
-            margin=-self.margin,
         )
 
 

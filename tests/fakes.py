@@ -64,7 +64,7 @@ def batch_of(rows: Sequence[Row], outputs: Tensor, extras: Mapping[str, Tensor] 
 def read(sums: Sums) -> dict[str, float]:
     """Metrics of one batch: sums over counts, maxima and minima as they are."""
     whole = ("/max", "/min")
-    return {n: float(v) / (1.0 if n.endswith(whole) else max(1.0, float(c))) for n, (v, c) in sums.items()}
+    return {n: float(v) / (1.0 if n.endswith(whole) else float(c) or 1.0) for n, (v, c) in sums.items()}
 
 
 class TablePolicy:

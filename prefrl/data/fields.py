@@ -26,13 +26,14 @@ def verdict(row: Mapping[str, Any], columns: Collection[str]) -> tuple[float, fl
 
 
 def _count(votes: Any) -> tuple[float, float]:
+    """1 and 2 name the answers in the order in which people saw them; `chosen` is the one that got more votes."""
     if not isinstance(votes, list | tuple) or not votes:
         raise Problem("votes is not a list of votes")
     said = [number(vote, "vote") for vote in votes]
     first, second, tied = said.count(1), said.count(2), said.count(0)
     if first + second + tied < len(said):
-        raise Problem("a vote is not 1 (chosen), 2 (rejected) or 0 (tie)")
-    return (first / (first + second) if first + second else 0.5), tied / len(said)
+        raise Problem("a vote is not 1 or 2 (for one of the answers) or 0 (tie)")
+    return (max(first, second) / (first + second) if first + second else 0.5), tied / len(said)
 
 
 def margin_of(strength: Any, margins: Mapping[str, float], *, tied: bool) -> float:

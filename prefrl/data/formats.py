@@ -62,8 +62,8 @@ def to_pairs(
 
     label      probability that `chosen` is the better one, or the word tie
     tie        true, false, or the probability that neither is
-    votes      instead of the two: what each annotator said, 1 for chosen, 2 for rejected, 0 for a tie; also kept in
-               `Prompt.columns`
+    votes      instead of the two: what each annotator said, 1 or 2 for the answer shown first or second and 0 for a
+               tie; `chosen` has more of them than `rejected`; also kept in `Prompt.columns`
     margin     by how much `chosen` is better; or `strength`, a word or number that `strengths` gives a margin
     weight     how much the pair counts
     annotator  who judged; may be empty

@@ -337,6 +337,6 @@ def _accumulate(sums: Sums, new: Sums) -> None:
 
 def _read(sums: Sums) -> dict[str, float]:
     return {
-        name: float(value) if name.endswith(("/max", "/min")) else float(value) / max(1.0, float(count))
+        name: float(value) if name.endswith(("/max", "/min")) else float(value) / (float(count) or 1.0)
         for name, (value, count) in sums.items()
     }

@@ -74,7 +74,7 @@ def fit(
     done = 0
     for index, (member, own) in enumerate(zip(trained, labels, strict=True)):
         assert isinstance(member, RewardModel)
-        mine = rows if copies is None else _resampled(rows, copies if len(trained) == 1 else copies[:, index])
+        mine = rows if copies is None else resampled(rows, copies if len(trained) == 1 else copies[:, index])
         done = _train(folder, member, own, _Plan(mine, probe, config, index, phase, done))
     return labels
 
@@ -145,7 +145,7 @@ def _resamples(model: RewardScorer, config: RewardConfig) -> bool:
     return config.ensemble.bootstrap and model.members > 1
 
 
-def _resampled(rows: Sequence[Rows], copies: Tensor) -> list[Rows]:
+def resampled(rows: Sequence[Rows], copies: Tensor) -> list[Rows]:
     """Rows as the heads see them, by a stream (P, K), or one member, by its weights (P,); those never seen left out."""
     result: list[Rows] = []
     for judged, count in zip(rows, copies, strict=True):

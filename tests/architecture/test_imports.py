@@ -32,10 +32,10 @@ ALLOWED: dict[str, set[str]] = {
     "config": {"errors"},
     "parsing": {"errors"},
     "plugins": {"errors"},
-    "data": NOUNS,
+    "data": NOUNS | {"config"},
     "rollout": NOUNS | {"config", "plugins"},
     "model": NOUNS | {"config", "data", "rollout"},
-    "policy": NOUNS,  # takes the engine and the reward source by protocol
+    "policy": NOUNS | {"config"},  # takes the engine and the reward source by protocol
     "rewards": NOUNS | {"plugins", "model"},  # a learned reward runs a model
     "evaluate": NOUNS | MIDDLE,
     "recipes": NOUNS | MIDDLE | {"parsing", "evaluate"},
@@ -43,7 +43,7 @@ ALLOWED: dict[str, set[str]] = {
     "__init__": NOUNS | MIDDLE | {"parsing", "evaluate", "recipes"},
 }
 ANNOTATE = NOUNS | {"data"}
-PURE = {"advantages", "losses", "preference", "distill"}  # of prefrl.policy: functions on tensors
+PURE = {"advantages", "losses", "preference", "comparison"}  # of prefrl.policy: functions on tensors
 LIGHT = {"__init__", "cli", "config", "errors", "parsing", "plugins", "types"}  # of prefrl
 HEAVY = {"datasets", "matplotlib", "pandas", "sklearn", "torch", "transformers", "trl"}
 

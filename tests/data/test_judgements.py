@@ -54,7 +54,8 @@ def pair(**fields: Any) -> Pair:
         ({"tie": True, "label": 1.0}, 0.5, 1.0),
         ({"tie": False, "label": "tie"}, 0.5, 1.0),
         ({"votes": [1, 1, 2, 0]}, 2 / 3, 0.25),
-        ({"votes": [2]}, 0.0, 0.0),
+        ({"votes": [2, 2, 1, 0]}, 2 / 3, 0.25),  # which answer was shown first says nothing of which is `chosen`
+        ({"votes": [2]}, 1.0, 0.0),
         ({"votes": [0, "0"]}, 0.5, 1.0),
     ],
 )
@@ -73,7 +74,7 @@ def test_what_was_said(columns: dict[str, Any], label: float, tie: float) -> Non
         ({"label": "first"}, "label is not a finite number"),
         ({"votes": 3}, "votes is not a list of votes"),
         ({"votes": []}, "votes is not a list of votes"),
-        ({"votes": [1, 3]}, r"a vote is not 1 (chosen), 2 (rejected) or 0 (tie)"),
+        ({"votes": [1, 3]}, r"a vote is not 1 or 2 (for one of the answers) or 0 (tie)"),
         ({"votes": [1, "first"]}, "vote is not a finite number"),
     ],
 )

@@ -26,7 +26,7 @@ from prefrl.model.features import FeatureRewardModel
 from prefrl.policy.judgement import LabelModel
 from prefrl.recipes import reward
 from prefrl.recipes.pairs import reward_rows
-from prefrl.recipes.reward_fit import held_out_figures, matched, update
+from prefrl.recipes.reward_fit import held_out_figures, matched, resampled, update
 from prefrl.recipes.reward_serving import best_temperature
 from prefrl.types import Completion, Pair, Prompt, Row
 
@@ -111,14 +111,35 @@ def test_ensembles_end_to_end(kind, model, files, tmp_path):
     assert steps == list(range(1, len(steps) + 1))
 
 
-def test_the_bootstrap_is_what_tells_members_apart(model, run):
-    def spread(bootstrap):
-        config = configured(model, ensemble=EnsembleConfig(members=3, bootstrap=bootstrap), calibrate=False)
-        made, _, _ = run(config, some_pairs(40), [], f"bootstrap {bootstrap}")
-        rows = [made.encode(p.prompt, p.chosen) for p in some_pairs(10)]
-        return float(made.member_scores(rows).std(1).mean())
+def test_resampling_by_hand():
+    rows = [
+        tuple(Row(prompt_ids=(1,), completion_ids=(i, s), mask=(False, True), weight=0.5) for s in (2, 3))
+        for i in range(3)
+    ]
+    copies = torch.tensor([[0.0, 2.0], [1.0, 1.0], [0.0, 0.0]])
+    heads = resampled(rows, copies)
+    assert [[r.completion_ids[0] for r in judged] for judged in heads] == [[0, 0], [1, 1]]
+    assert [judged[0].streams["bootstrap"].tolist() for judged in heads] == [[[0.0, 2.0]] * 2, [[1.0, 1.0]] * 2]
+    assert {r.weight for judged in heads for r in judged} == {0.5}
+    member = resampled(rows, copies[:, 1])
+    assert [[(r.completion_ids[0], r.weight) for r in judged] for judged in member] == [[(0, 1.0)] * 2, [(1, 0.5)] * 2]
+    assert [[r.completion_ids[0] for r in judged] for judged in resampled(rows, copies[:, 0])] == [[1, 1]]
+    assert rows[0][0].streams == {} and rows[0][0].weight == 0.5
 
-    assert spread(True) > 1.2 * spread(False) > 0
+
+@pytest.mark.parametrize("kind", ["heads", "models"])
+def test_members_learn_from_their_own_sample(kind, model, run, monkeypatch):
+    """One of two members sees only pairs that were turned round: it learns the opposite of the other one."""
+    pairs = [pair(i, "yes " * 6, "no") for i in range(16)] + [pair(i, "no", "yes " * 6) for i in range(16, 32)]
+    copies = torch.tensor([[1.0, 0.0]] * 16 + [[0.0, 1.0]] * 16)
+    monkeypatch.setattr("prefrl.recipes.reward_fit.bootstrap_counts", lambda *_: copies)
+    config = configured(model, ensemble=EnsembleConfig(members=2, kind=kind), calibrate=False)
+    made, _, _ = run(config, pairs, [])
+    chosen, rejected = (
+        made.member_scores([made.encode(p.prompt, side)]) for p in pairs[:1] for side in (p.chosen, p.rejected)
+    )
+    gaps = (chosen - rejected).squeeze().tolist()
+    assert gaps[0] > 0.02 and gaps[1] < -0.02
 
 
 def features(seed=0, pairs=12):
