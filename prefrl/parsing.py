@@ -83,10 +83,10 @@ def _given(arguments: Sequence[str]) -> dict[str, Any]:
             found = _merged(found, read_yaml(text))
         elif flag.startswith("--") and flag[2:] not in _OWN_FLAGS:
             # A text that is no YAML is no list or mapping either, and only those matter here.
-            value = None if flag.endswith("+") else _yaml_or_none(text)
+            nested: Any = None if flag.endswith("+") else _yaml_or_none(text)
             for key in reversed(flag[2:].rstrip("+").split(".")):
-                value = {key: value}
-            found = _merged(found, value)
+                nested = {key: nested}
+            found = _merged(found, nested)
     return found
 
 

@@ -70,9 +70,16 @@ class RewardModelConfig(ModelConfig):
 
     Attributes:
         layers: keep only the first layers of the base, for a smaller and faster model; 0 keeps all.
+        head_lr: learning rate of the head, which starts from nothing; 0 takes lr over the typical size of the numbers
+            that the head reads, where they are below 1, else lr.
     """
 
     layers: int = 0
+    head_lr: float = 0.0
+
+    def __post_init__(self) -> None:
+        ModelConfig.__post_init__(self)
+        require(self.layers >= 0 and self.head_lr >= 0, "layers or head_lr is negative", "0 or more")
 
 
 @dataclass(frozen=True, kw_only=True)

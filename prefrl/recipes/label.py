@@ -9,8 +9,8 @@ import getpass
 import hashlib
 import sys
 import unicodedata
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 from prefrl.config import LabelCommandConfig
@@ -43,8 +43,8 @@ def run(config: LabelCommandConfig) -> None:
             print(f"No pair in {store.path} waits for {annotator}.")
             return
         print(f"{len(items)} pairs wait for {annotator}. {KEYS}", flush=True)
-        with suppress(KeyboardInterrupt, EOFError):
-            _ask(store, items, annotator)
+        with suppress(KeyboardInterrupt, EOFError), _keys() as single:
+            _ask(store, items, annotator, single)
         left = len(store.open_items(annotator))
         print(f"\nEverything labelled is saved; {left} pairs are left." + (" Type the same to go on." if left else ""))
 
@@ -54,13 +54,13 @@ def swapped(item: Item, annotator: str) -> bool:
     return hashlib.sha256(f"{annotator}|{item.id}".encode("utf-8", "backslashreplace")).digest()[0] % 2 == 1
 
 
-def _ask(store: PreferenceStore, items: Sequence[Item], annotator: str) -> None:
+def _ask(store: PreferenceStore, items: Sequence[Item], annotator: str, single: bool) -> None:
     at = 0
     while at < len(items):
         item = items[at]
         exchanged = swapped(item, annotator)
         _show(item, exchanged, f"{at + 1} of {len(items)}")
-        key = _key()
+        key = _key(single)
         if key == "q":
             return
         if key == "u":
@@ -93,33 +93,39 @@ def visible(text: str) -> str:
     return "".join(map(shown, text))
 
 
-def _key() -> str:
-    """One key in lower case, without waiting for the line to end where there is a terminal.
+@contextmanager
+def _keys() -> Iterator[bool]:
+    """Let a terminal hand over every key at once rather than whole lines; whether it does."""
+    try:
+        import termios
+        import tty
+    except ImportError:  # Windows
+        yield False
+        return
+    if not sys.stdin.isatty():
+        yield False
+        return
+    saved = termios.tcgetattr(sys.stdin)
+    try:
+        tty.setcbreak(sys.stdin, termios.TCSADRAIN)  # keys that were typed already are kept
+        yield True
+    finally:
+        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, saved)
+
+
+def _key(single: bool) -> str:
+    """The next key in lower case, or the next line where keys do not come one by one.
 
     Raises:
         EOFError: there is no more input.
         KeyboardInterrupt: control-C.
     """
-    if not sys.stdin.isatty():
-        line = sys.stdin.readline()
-        if not line:
-            raise EOFError
-        return line.strip().lower()
-    try:
-        import termios
-        import tty
-    except ImportError:  # Windows
-        return input().strip().lower()
-    saved = termios.tcgetattr(sys.stdin)
-    try:
-        tty.setcbreak(sys.stdin)
-        key = sys.stdin.read(1)
-    finally:
-        termios.tcsetattr(sys.stdin, termios.TCSADRAIN, saved)
-    if key in ("", "\x04"):
+    typed = sys.stdin.read(1) if single else sys.stdin.readline()
+    if typed in ("", "\x04"):
         raise EOFError
-    print(key, flush=True)
-    return key.lower()
+    if single:
+        print(typed.strip(), flush=True)
+    return typed.strip().lower()
 
 
 def _store(name: str) -> Path:

@@ -116,4 +116,4 @@ def selection_figures(found: Candidates, chosen: Sequence[Item]) -> dict[str, fl
 
 
 def _entropy(p: float) -> float:
-    return -sum(q * math.log(q) for q in (p, 1.0 - p) if q > 0)
+    return sum(-q * math.log(q) for q in (p, 1.0 - p) if 0.0 < q < 1.0)

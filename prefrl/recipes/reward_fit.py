@@ -31,6 +31,9 @@ from prefrl.types import Batch, Completion, Pair, Ranking, Row, Sums
 
 Judgements = Sequence[Pair | Ranking]
 
+FEWEST = 20  # held-out judgements from which a temperature is fitted: a handful that are all right would say 0
+HOTTEST = 20.0  # temperatures are between this and its inverse
+
 
 def fit(
     folder: RunFolder,
@@ -177,8 +180,9 @@ def _train(folder: RunFolder, model: RewardModel, labels: LabelModel, plan: _Pla
     batches = passes(plan.rows, config.batch_size, config.epochs, config.seed + plan.member)
     steps = sum(map(len, batches))
     model.activate()
+    model.head_lr_factor = _head_lr_factor(model, plan)
     engine = Engine(model, config.model, total_steps=steps)
-    keeper = _Keeper(engine, labels, plan.probe, config.patience)
+    keeper = _Keeper(engine, labels, plan.probe, config.patience, config.calibrate)
     step = plan.done
     title = f"reward model {plan.member + 1}" if plan.member else "reward model"
     with Progress(title, total=steps) as progress:
@@ -228,12 +232,45 @@ def penalise_length(engine: Engine, rows: Sequence[Row], coef: float) -> dict[st
     return {"length/squared_correlation": float(value.mean())}
 
 
-class _Keeper:
-    """Early stopping: remembers the trained weights, and the label model, at the lowest held-out NLL."""
+def best_temperature(scores: Tensor, rows: Sequence[Row], labels: LabelModel) -> float:
+    """The T in [1/20, 20] for which scores / T have the lowest NLL."""
+    from scipy.optimize import minimize_scalar
 
-    def __init__(self, engine: Engine, labels: LabelModel, probe: Sequence[Rows], patience: int) -> None:
+    def nll(log_scale: float) -> float:
+        return held_out_figures(scores * math.exp(log_scale), rows, labels)["nll"]
+
+    bound = math.log(HOTTEST)
+    found = minimize_scalar(nll, bounds=(-bound, bound), method="bounded", options={"xatol": 1e-6})
+    return math.exp(-float(found.x))
+
+
+def _head_lr_factor(model: RewardModel, plan: _Plan) -> float:
+    """How many times faster than the rest the head learns.
+
+    A step of AdamW moves each weight by about the learning rate, whatever the gradient. From weights of 0 the score
+    then moves in proportion to what the head reads, and the layers below learn nothing useful before the head points
+    somewhere: where it reads small numbers it must move faster for the same effect.
+    """
+    config = plan.config.model
+    if config.head_lr:
+        return config.head_lr / config.lr
+    size = model.head_input_size([row for judged in plan.rows[:16] for row in judged])
+    return max(1.0, 1.0 / size) if size else 1.0
+
+
+class _Keeper:
+    """Early stopping: remembers the trained weights, and the label model, at the lowest held-out NLL.
+
+    Where scores will be calibrated it is the NLL at the best temperature: a later pass that ranks better is not given
+    up for being too sure of itself, which calibration mends.
+    """
+
+    def __init__(
+        self, engine: Engine, labels: LabelModel, probe: Sequence[Rows], patience: int, calibrate: bool
+    ) -> None:
         self.engine, self.labels, self.patience = engine, labels, patience
         self.probe = [row for judged in probe for row in judged]
+        self.calibrate = calibrate and len(probe) >= FEWEST
         self.best, self.worse = math.inf, 0
         self.weights: list[Tensor] | None = None
         self.state: dict[str, Tensor] = {}
@@ -245,9 +282,14 @@ class _Keeper:
     def look(self) -> dict[str, float]:
         """Held-out figures now, of the mean over heads."""
         outputs = torch.stack([values[-1] for values in self.engine.outputs(self.probe)])
-        figures = held_out_figures(outputs.reshape(len(self.probe), -1).mean(1), self.probe, self.labels)
-        if figures["nll"] < self.best:
-            self.best, self.worse = figures["nll"], 0
+        scores = outputs.reshape(len(self.probe), -1).mean(1)
+        figures = held_out_figures(scores, self.probe, self.labels)
+        nll = figures["nll"]
+        if self.calibrate:
+            cooled = scores / best_temperature(scores, self.probe, self.labels)
+            nll = figures["nll/calibrated"] = held_out_figures(cooled, self.probe, self.labels)["nll"]
+        if nll < self.best:
+            self.best, self.worse = nll, 0
             self.weights = self.engine.snapshot()
             self.state = {name: value.clone() for name, value in self.labels.state_dict().items()}
         else:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import replace
 from statistics import fmean, pstdev
@@ -18,11 +17,8 @@ from prefrl.model.reward_scorer import RewardScorer
 from prefrl.policy.judgement import LabelModel
 from prefrl.policy.length import length_slope
 from prefrl.recipes.pairs import reward_rows
-from prefrl.recipes.reward_fit import Judgements, completions_of, fixed_labels, held_out_figures
+from prefrl.recipes.reward_fit import FEWEST, Judgements, best_temperature, completions_of, fixed_labels
 from prefrl.types import Pair, Ranking, Row
-
-FEWEST = 20  # held-out judgements from which a temperature is fitted: a handful that are all right would say 0
-HOTTEST = 20.0  # temperatures are between this and its inverse
 
 
 def finish(
@@ -73,18 +69,6 @@ def finish(
         print(f"Not calibrated: fewer than {FEWEST} judgements are held out.")
     model.record = replace(model.record, mean=fmean(scores.tolist()), std=pstdev(scores.tolist()))
     return figures
-
-
-def best_temperature(scores: Tensor, rows: Sequence[Row], labels: LabelModel) -> float:
-    """The T in [1/20, 20] for which scores / T have the lowest NLL."""
-    from scipy.optimize import minimize_scalar
-
-    def nll(log_scale: float) -> float:
-        return held_out_figures(scores * math.exp(log_scale), rows, labels)["nll"]
-
-    bound = math.log(HOTTEST)
-    found = minimize_scalar(nll, bounds=(-bound, bound), method="bounded", options={"xatol": 1e-6})
-    return math.exp(-float(found.x))
 
 
 def _describe(model: RewardScorer, labels: LabelModel, learnt: Sequence[LabelModel]) -> None:

@@ -26,5 +26,7 @@ def test_an_ensemble_beats_a_single_model_from_1_8_nats_on():
         assert all(golds[name][i] > max(golds[single][i] for single in SINGLE) + 0.1 for i in far), name
     for side, least, most in (("proxy", 0.2, 1.0), ("gold", -1.0, 0.15)):  # the proxy climbs on, gold flattens
         curve = [fmean(getattr(run[SINGLE[1]].points[i], side).mean for run in runs) for i in (0, 4, 7, 10)]
-        assert least < (curve[3] - curve[2]) / (curve[1] - curve[0]) < most, side  # n from 128 to 1024, and from 1 to 16
+        assert least < (curve[3] - curve[2]) / (curve[1] - curve[0]) < most, (
+            side
+        )  # n from 128 to 1024, and from 1 to 16
     assert all(golds["gold itself"][i] > golds[name][i] for i in far for name in (*SINGLE, *ENSEMBLE))

@@ -75,7 +75,7 @@ def test_stopping_keeps_what_was_labelled(path, monkeypatch, capsys):
 
 def test_a_keyboard_interrupt_keeps_what_was_labelled(path, monkeypatch, capsys):
     keys = iter(["a", None])
-    monkeypatch.setattr("prefrl.recipes.label._key", lambda: next(keys) or interrupt())
+    monkeypatch.setattr("prefrl.recipes.label._key", lambda single: next(keys) or interrupt())
     assert main(["label", str(path), "--annotator", "ann"]) == 0
     assert len(said(path)) == 1
     assert "Everything labelled is saved" in capsys.readouterr().out
@@ -113,7 +113,7 @@ def test_nothing_to_do_and_nothing_there(path, monkeypatch, capsys, tmp_path):
     capsys.readouterr()
     assert label(monkeypatch, path, ["a"], annotator="bob") == 0
     assert "waits for bob" in capsys.readouterr().out
-    assert main(["label", str(tmp_path / "other.db")]) == 2
+    assert main(["label", str(tmp_path / "preference.db")]) == 2
     assert "Did you mean" in capsys.readouterr().err
     assert main(["label"]) == 2
     assert "prefrl label runs/loop" in capsys.readouterr().err

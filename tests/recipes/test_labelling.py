@@ -20,7 +20,7 @@ from prefrl.types import Completion, Prompt
 def items(first, second, count=1):
     return [
         Item(
-            prompt=Prompt(id=f"p{n}", text="question", columns={"keywords": ["rain"]}),
+            prompt=Prompt(id=f"p{n}", text=f"question {n}", columns={"keywords": ["rain"]}),
             first=Completion(text=first),
             second=Completion(text=second),
         )

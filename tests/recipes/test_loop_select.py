@@ -56,7 +56,9 @@ def test_a_random_share_and_then_the_least_sure():
 def test_no_prompt_comes_more_often_than_the_cap():
     chosen = select(pool(), 12, random_share=0.25, max_per_prompt=2, seed=0)
     assert max(Counter(i.prompt.id for i in chosen).values()) == 2
-    assert [i.prompt.id for i in chosen[3:5]] == ["p19", "p19"]
+    first = [i.prompt.id for i in chosen[:3]]
+    wanted = [f"p{p}" for p in range(19, -1, -1) for _ in range(2 - first.count(f"p{p}"))]
+    assert [i.prompt.id for i in chosen[3:]] == wanted[:9]
     few = select(pool(prompts=3), 12, random_share=0.5, max_per_prompt=2, seed=0)
     assert Counter(i.prompt.id for i in few) == {"p0": 2, "p1": 2, "p2": 2}  # fewer than asked for, never more a prompt
 
@@ -64,7 +66,8 @@ def test_no_prompt_comes_more_often_than_the_cap():
 def test_uncertainty_of_a_single_model_is_the_entropy():
     assert uncertainty([0.0]) == pytest.approx(math.log(2))
     assert uncertainty([math.log(3.0)]) == pytest.approx(0.5623351446)  # p = 3/4
-    assert uncertainty([1e9]) == uncertainty([-1e9]) == 0.0
+    assert uncertainty([1e9]) == 0.0
+    assert uncertainty([-1e9]) == pytest.approx(0.0, abs=1e-300)
 
 
 def test_uncertainty_of_several_is_their_disagreement():

@@ -7,6 +7,7 @@ import math
 import random
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -23,11 +24,11 @@ from prefrl.evaluate.run_folder import RunFolder, read
 from prefrl.model.engine import Engine
 from prefrl.model.ensemble import load_reward_scorer
 from prefrl.model.features import FeatureRewardModel
+from prefrl.model.kernel import suffix_hidden
 from prefrl.policy.judgement import LabelModel
-from prefrl.recipes import reward
+from prefrl.recipes import reward, reward_fit
 from prefrl.recipes.pairs import reward_rows
-from prefrl.recipes.reward_fit import held_out_figures, matched, resampled, update
-from prefrl.recipes.reward_serving import best_temperature
+from prefrl.recipes.reward_fit import best_temperature, held_out_figures, matched, resampled, update
 from prefrl.types import Completion, Pair, Prompt, Row
 
 CONFIGS = Path(__file__).parents[2] / "configs"
@@ -325,3 +326,62 @@ def test_the_best_pass_comes_back_with_its_label_model(model, run):
     assert len(nll) == 2
     made.save(path / "rm")
     assert json.loads((path / "rm" / "reward_model.json").read_text())["reliability"].keys() == {"a", "b"}
+
+
+def scored_pairs(gaps):
+    """Rows of pairs, the first side preferred, and their scores for given gaps."""
+    rows = [
+        (
+            Row(prompt_ids=(), completion_ids=(0,), mask=(True,), atom=i, side=1),
+            Row(prompt_ids=(), completion_ids=(1,), mask=(True,), atom=i, side=-1),
+        )
+        for i in range(len(gaps))
+    ]
+    return rows, [torch.tensor([value]) for gap in gaps for value in (gap, 0.0)]
+
+
+@pytest.mark.parametrize(("calibrate", "kept"), [(True, "second"), (False, "first")])
+def test_a_pass_that_ranks_better_is_kept_where_its_confidence_can_be_mended(calibrate, kept):
+    timid = [0.3] * 26 + [-0.3] * 14  # 65 % right, NLL .661
+    bold = [3.0] * 30 + [-3.0] * 10  # 75 % right, but so sure of it that its NLL is .799; .562 at its temperature
+    rows, first = scored_pairs(timid)
+    _, second = scored_pairs(bold)
+    scripted = iter([(first, "first"), (second, "second")])
+    engine = SimpleNamespace(restored=None)
+
+    def outputs(_):
+        found, engine.now = next(scripted)
+        return found
+
+    engine.outputs, engine.snapshot = outputs, lambda: engine.now
+    engine.restore = lambda weights: setattr(engine, "restored", weights)
+    keeper = reward_fit._Keeper(engine, LabelModel(LabelConfig()), rows, 1, calibrate)
+    looks = [keeper.look(), keeper.look()]
+    assert [look["nll"] for look in looks] == pytest.approx([0.6594, 0.7986], abs=1e-3)
+    if calibrate:
+        assert looks[1]["nll/calibrated"] == pytest.approx(0.5623, abs=1e-4)
+    keeper.restore()
+    assert engine.restored == kept
+
+
+def test_the_head_reads_numbers_of_this_size(model):
+    made = reward.new_model(ModelPart(name=model), 0)
+    rows = [made.encode(p.prompt, p.chosen) for p in some_pairs(6)]
+    with torch.no_grad():
+        hidden = suffix_hidden(
+            made.decoder, [r.prompt_ids[:-1] for r in rows], [(*r.prompt_ids[-1:], *r.completion_ids) for r in rows]
+        )
+    last = torch.tensor([m for r in rows for m in (False, *r.mask)])
+    assert made.head_input_size(rows) == pytest.approx(float(hidden[last].pow(2).mean().sqrt()), rel=1e-5)
+
+
+@pytest.mark.parametrize(("head_lr", "size", "moved"), [(0.02, 1.0, 0.02), (0.0, 0.1, 0.03), (0.0, 5.0, 0.003)])
+def test_how_fast_the_head_learns(head_lr, size, moved, model, tmp_path, monkeypatch):
+    """The first step of AdamW moves every weight by its learning rate."""
+    monkeypatch.setattr("prefrl.model.reward_model.RewardModel.head_input_size", lambda *_: size)
+    config = replace(configured(model, part={"head_lr": head_lr}), epochs=1, batch_size=100, calibrate=False)
+    with RunFolder.create(tmp_path / "run", "reward", {}) as folder:
+        made = reward.new_model(config.model, 0)
+        reward.fit(folder, made, some_pairs(20), [], config)
+        folder.finish({})
+    assert float(made.output_layer.weight.detach().abs().max()) == pytest.approx(moved, rel=1e-3)
