@@ -51,6 +51,8 @@ class RewardConfig(RunConfig):
             or ranked lists: prompt, completions, ranks. The held-out part decides when to stop.
         test: further pairs, never trained on nor used to decide anything, that the final figures are measured on; empty
             measures on the held-out part.
+        test_fraction: in place of test, the share of data.train's prompts set aside for that; the same ones whatever the
+            seed.
         labels: how judgements are turned into a loss.
         ensemble: how many members, of what kind.
         length: what is done about a preference for long answers.
@@ -67,6 +69,7 @@ class RewardConfig(RunConfig):
     model: RewardModelConfig = field(default_factory=RewardModelConfig)
     data: DataConfig = field(default_factory=DataConfig)
     test: str = ""
+    test_fraction: float = 0.0
     labels: LabelConfig = field(default_factory=LabelConfig)
     ensemble: EnsembleConfig = field(default_factory=EnsembleConfig)
     length: LengthConfig = field(default_factory=LengthConfig)
@@ -82,6 +85,8 @@ class RewardConfig(RunConfig):
         require_choices(self)
         require(self.epochs >= 1 and self.batch_size >= 1, "epochs or batch_size is below 1", "1 or more")
         require(self.patience >= 0 and self.center >= 0, "patience or center is negative", "0 or more")
+        require(0.0 <= self.test_fraction < 1.0, f"test_fraction is {self.test_fraction}", "a number in [0, 1)")
+        require(not (self.test and self.test_fraction), "test and test_fraction are both set", "one of them")
 
 
 @dataclass(frozen=True, kw_only=True)

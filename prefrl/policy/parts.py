@@ -331,6 +331,11 @@ def _pair_problems(algorithm: Algorithm, pairs: PairSpec) -> Iterator[str]:
         yield f"pairs.ld_alpha is {pairs.ld_alpha}, a weight of surplus tokens. Use a number in [0, 1]; 1 counts all."
     if pairs.desirable <= 0 or pairs.undesirable <= 0:
         yield f"pairs.desirable is {pairs.desirable} and undesirable {pairs.undesirable}. Use positive numbers."
+    yield from _score_problems(pairs)
+    yield from _single_problems(pairs)
+
+
+def _score_problems(pairs: PairSpec) -> Iterator[str]:
     if pairs.divergence != "reverse_kl" and not pairs.needs_reference:
         yield (
             f"pairs.divergence is one from the reference, but pairs.score {pairs.score!r} looks at none. "
@@ -341,7 +346,6 @@ def _pair_problems(algorithm: Algorithm, pairs: PairSpec) -> Iterator[str]:
             f"pairs.gamma is a margin of the sigmoid loss, but pairs.loss is {pairs.loss!r}, whose margin is set by "
             "beta alone. Set pairs.gamma to 0, or pairs.loss to 'sigmoid'."
         )
-    yield from _single_problems(pairs)
 
 
 def _single_problems(pairs: PairSpec) -> Iterator[str]:

@@ -12,7 +12,7 @@ from rich.console import Console
 from prefrl.config import EnsembleConfig, RewardConfig, RewardModelConfig
 from prefrl.data.judgements import to_judgements
 from prefrl.data.reading import Read
-from prefrl.data.splits import check_disjoint
+from prefrl.data.splits import check_disjoint, split_by_prompt
 from prefrl.data.tables import Table
 from prefrl.evaluate.reward_quality import RewardQuality, evaluate_pairs
 from prefrl.evaluate.run_folder import RunFolder
@@ -34,6 +34,8 @@ from prefrl.recipes.reward_serving import finish, pairs_among
 from prefrl.types import Pair, Ranking
 
 __all__ = ["finish", "fit", "new_model", "pair_quality", "run"]
+
+TEST_SPLIT = 20_250_101  # seed of the test prompts: they stay the same whatever else is drawn anew
 
 
 def run(config: RewardConfig) -> RunFolder:
@@ -101,6 +103,12 @@ def _read(config: RewardConfig) -> tuple[list[Pair | Ranking], list[Pair | Ranki
         return to_judgements(table, config.labels, max_bad_fraction=config.data.max_dropped_fraction)
 
     train, held_out = train_and_held_out(config.data, convert, config.seed, "judgements")
+    if config.test_fraction:
+        train, test = split_by_prompt(train, config.test_fraction, TEST_SPLIT)
+        if not config.data.eval:  # split off the same prompts as `train`, so the test prompts leave it too
+            held_out, more = split_by_prompt(held_out, config.test_fraction, TEST_SPLIT)
+            test += more
+        return train, held_out, test
     if not config.test:
         return train, held_out, []
     test = report_read(convert(read_table(config.test)), f"judgements of {config.test}")

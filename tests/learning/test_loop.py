@@ -38,13 +38,13 @@ def loop(folder, seed, **changes):
     (folder / "prompts.jsonl").write_text("".join(json.dumps({"prompt": f"{n:03d}="}) + "\n" for n in numbers))
     labeller = {"utility": [{"kind": f"{folder}/taste.py:size"}], "noise": 0.05, "flip": 0.05}
     config = LoopConfig(
-        policy=ModelConfig(name=str(folder / "model"), lr=1e-3),
+        policy=ModelConfig(name=str(folder / "model"), lr=4e-4),
         data=DataConfig(train=str(folder / "prompts.jsonl"), eval_fraction=0.5),
         sampling=SamplingConfig(max_new_tokens=3),
         labeller=LabellerConfig(**labeller | changes.pop("labeller", {})),
         reward=RewardConfig(model=RewardModelConfig(name=str(folder / "model"), lr=3e-3), epochs=4),
         algorithm={"name": "grpo", "group_size": 8, "kl": {"coef": 0.0}},
-        steps=12,
+        steps=5,
         pairs_per_round=64,
         output=str(folder / "run"),
         seed=seed,

@@ -385,3 +385,18 @@ def test_how_fast_the_head_learns(head_lr, size, moved, model, tmp_path, monkeyp
         reward.fit(folder, made, some_pairs(20), [], config)
         folder.finish({})
     assert float(made.output_layer.weight.detach().abs().max()) == pytest.approx(moved, rel=1e-3)
+
+
+def test_a_share_of_the_prompts_is_set_aside(model, files, tmp_path):
+    """The test prompts are the same whatever the seed, and in no other part."""
+    train, _ = files
+    parts = {}
+    for seed in (0, 1):
+        config = configured(model, seed=seed, test_fraction=0.3, data=DataConfig(train=train, eval_fraction=0.3))
+        parts[seed] = [{p.prompt.id for p in part} for part in reward._read(config)]
+    for fit_on, watched, test in parts.values():
+        assert 10 < len(test) < 32 and not test & (fit_on | watched) and not fit_on & watched
+        assert len(fit_on | watched | test) == 70
+    assert parts[0][2] == parts[1][2] and parts[0][1] != parts[1][1]
+    with pytest.raises(ConfigError, match="test and test_fraction are both set"):
+        configured(model, test="x.jsonl", test_fraction=0.3)
