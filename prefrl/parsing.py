@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import functools
 import inspect
 import itertools
 import re
@@ -74,7 +75,7 @@ def parse(
 
 
 def _given(arguments: Sequence[str]) -> dict[str, Any]:
-    """What files and flags say, as nested mappings; flags that add to a list leave out what they add to."""
+    """What files and flags say, as nested mappings."""
     found: dict[str, Any] = {}
     for argument, following in itertools.zip_longest(arguments, arguments[1:], fillvalue=""):
         flag, joined, text = argument.partition("=")
@@ -83,8 +84,12 @@ def _given(arguments: Sequence[str]) -> dict[str, Any]:
             found = _merged(found, read_yaml(text))
         elif flag.startswith("--") and flag[2:] not in _OWN_FLAGS:
             # A text that is no YAML is no list or mapping either, and only those matter here.
-            nested: Any = None if flag.endswith("+") else _yaml_or_none(text)
-            for key in reversed(flag[2:].rstrip("+").split(".")):
+            nested: Any = _yaml_or_none(text)
+            keys = flag[2:].rstrip("+").split(".")
+            if flag.endswith("+"):
+                below = functools.reduce(lambda at, key: at.get(key) or {}, keys, found)
+                nested = [*below, *(nested if isinstance(nested, list) else [nested])]
+            for key in reversed(keys):
                 nested = {key: nested}
             found = _merged(found, nested)
     return found

@@ -51,6 +51,14 @@ def test_texts_within_rewards_stay_texts(tmp_path, how):
     ]
 
 
+def test_texts_within_added_rewards_stay_texts(tmp_path):
+    (tmp_path / "rl.yaml").write_text("rewards: [{kind: regex, pattern: '[0-9]'}]\n")
+    added = ["--rewards+", "{kind: regex, pattern: '[a-z]'}", "--rewards+=[{kind: exact}]"]
+    found = [{"kind": "regex", "pattern": "[0-9]"}, {"kind": "regex", "pattern": "[a-z]"}, {"kind": "exact"}]
+    assert parsed(str(tmp_path / "rl.yaml"), *added).rewards == found
+    assert parsed(*added).rewards == found[1:]
+
+
 def test_the_last_list_wins(file):
     assert parsed(file, "--rewards", "[{kind: exact}]").rewards == [{"kind": "exact"}]
     assert parsed(file, "--rewards+", "{kind: exact}").rewards == [

@@ -111,8 +111,15 @@ def _fell(values: Sequence[float]) -> bool:
 
 
 def _dominated(data: RunData, phase: str) -> Iterator[str]:
-    for name in sources(data, phase):
-        share = late(data.series(f"source/{name}/share", phase)[1])
+    if data.series("lambda", phase)[0]:  # the price that a constraint has found is no weight to mend
+        return
+    shares = {name: dict(zip(*data.series(f"source/{name}/share", phase), strict=True)) for name in sources(data, phase)}
+    paid = [name for name, found in shares.items() if found]
+    # A source that does not vary has no correlation; what is left alone then dominates nobody.
+    varies = {name: set(data.series(f"source/{name}/corr_total", phase)[0]) for name in paid}
+    for name in paid:
+        others = set().union(*(varies[other] for other in paid if other != name))
+        share = late([value for step, value in shares[name].items() if step in others])
         if share > 0.9:
             yield (
                 f"{share:.0%} of the variance of the advantage comes from the reward {name}: next to it the weights of "

@@ -96,8 +96,8 @@ class RewardQuality:
         return replace(self, subsets={}, **_probabilities([c - r for c, r in zip(chosen, rejected, strict=True)]))
 
     def versus(self, baseline: Baseline) -> SignTest:
-        """Paired comparison with a baseline: pairs that only one of the two gets right."""
-        return sign_test([float(m > 0) for m in self.margins], baseline.outcomes)
+        """Paired comparison with a baseline, where equal scores are half right for either."""
+        return sign_test([0.5 * ((m > 0) - (m < 0) + 1) for m in self.margins], baseline.outcomes)
 
     def rows(self) -> list[tuple[str, str, str]]:
         """Measure, value and note, as a table shows them; 95% intervals are in brackets."""

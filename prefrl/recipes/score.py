@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, pstdev
@@ -120,15 +120,30 @@ def _placed(prompt: Prompt, completion: Completion) -> tuple[int, Prompt, Comple
     return prompt.columns[_ROW], replace(prompt, columns=others), completion
 
 
-def refuse_token_rewards(specs: Iterable[Any], source: Any) -> None:
+def refuse_token_rewards(specs: Sequence[Any], source: Any) -> None:
     """Texts have no tokens: a source that counts or reads them would be given none."""
     words = "texts in a file have none; use unit: words or characters, or a function of `text`"
-    if any(isinstance(spec, dict) and spec.get("unit") == "tokens" for spec in specs):
+    if any(settings.get("unit") == "tokens" for settings in _mappings(specs)):
         raise ConfigError(f"A reward counts the tokens that a policy sampled, and {words}.")
-    for part in (source, *getattr(source, "children", ())):
+    for part in _parts(source):
         asked = sorted(SHARED & set(part.parameters)) if isinstance(part, FunctionReward) else []
         if asked:
             raise ConfigError(f"The reward function {part.name!r} asks for {asked[0]!r}, and {words}.")
+
+
+def _mappings(value: Any) -> Iterator[Mapping[str, Any]]:
+    """All mappings in settings, at any depth."""
+    if isinstance(value, Mapping):
+        yield value
+    for inner in value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ():
+        yield from _mappings(inner)
+
+
+def _parts(source: Any) -> Iterator[Any]:
+    """A source and all that it is made of."""
+    yield source
+    for child in getattr(source, "children", ()):
+        yield from _parts(child)
 
 
 def _check_output(path: Path) -> None:

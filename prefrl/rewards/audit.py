@@ -14,7 +14,10 @@ from typing import Any
 from prefrl.rewards.base import RewardSource, unique_names
 from prefrl.rewards.compose import Audit, WeightedSum
 from prefrl.rewards.constraint import Constraint
+from prefrl.rewards.normalise import is_uniform
 from prefrl.types import Rollout, Score
+
+NOISE = 1e-12  # of the variance of the parts, what rounding leaves of a sum that cancels
 
 
 def source_metrics(source: RewardSource, rollouts: Sequence[Rollout], scores: Sequence[Score]) -> dict[str, float]:
@@ -67,14 +70,15 @@ def source_metrics(source: RewardSource, rollouts: Sequence[Rollout], scores: Se
 def variance_shares(contributions: dict[str, list[float | None]]) -> dict[str, float]:
     """Share of each component in the variance of their sum, `sum_i c_ki t_i / sum_i t_i^2` with `t = sum_k c_k`.
 
-    Contributions are centred. Empty for fewer than two components, and where the sum does not vary.
+    Contributions are centred. Empty for fewer than two components, and where the sum does not vary
+    beyond rounding.
     """
     if len(contributions) < 2:
         return {}
     rows = [row for row in zip(*contributions.values(), strict=True) if None not in row]
     sums = [math.fsum(x for x in row if x is not None) for row in rows]
     variance = math.fsum(t * t for t in sums)
-    if not variance:
+    if variance <= NOISE * math.fsum(x * x for row in rows for x in row if x is not None):
         return {}
     shares = (
         math.fsum((row[k] or 0.0) * t for row, t in zip(rows, sums, strict=True)) for k in range(len(contributions))
@@ -95,8 +99,8 @@ class _Centred:
             if value is not None:
                 members.setdefault(group, []).append(value)
         means = {group: fmean(found) for group, found in members.items()}
-        # Equal numbers have no spread, whatever rounding says of their mean.
-        flat = {group for group, found in members.items() if min(found) == max(found)}
+        # Equal numbers have no spread, whatever rounding says of them and of their mean.
+        flat = {group for group, found in members.items() if is_uniform(found)}
         return [
             None if x is None else 0.0 if group in flat else x - means[group]
             for group, x in zip(self.groups, values, strict=True)

@@ -5,11 +5,13 @@ from __future__ import annotations
 import functools
 import hashlib
 import http.client
+import itertools
 import json
 import logging
 import os
 import time
 import urllib.error
+import urllib.parse
 import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -18,10 +20,12 @@ from typing import Any
 
 from prefrl.errors import ConfigError, RewardError
 from prefrl.rewards.calls import run_calls
-from prefrl.rewards.questions import Question, Vote, read_verdict
+from prefrl.rewards.questions import Question, Vote, last_line, read_verdict
 
 AGAIN = frozenset({408, 409, 425, 429, 500, 502, 503, 504, 529})  # worth another try
 LONGEST_WAIT = 60.0  # seconds between two tries, whatever the server asks for
+LARGEST = 10_000_000  # bytes of a reply
+CHUNK = 256  # questions between two visits to the cache: what a killed run asks again, at most
 
 log = logging.getLogger("prefrl.rewards")
 
@@ -75,14 +79,21 @@ class Endpoint:
         self.name = self.model
         if not self.url.startswith(("http://", "https://")):
             raise ConfigError(f"judge: url={self.url!r}; expected an http(s) address: url: http://localhost:8000/v1")
-        if not (self.timeout > 0 and self.retries >= 0 and self.concurrency >= 1 and self.max_tokens >= 1):
+        if "@" in urllib.parse.urlsplit(self.url).netloc:
+            raise ConfigError("judge: url holds a password, which runs would record; name a variable: api_key_env: KEY")
+        numbers = (self.timeout, self.retries, self.concurrency, self.max_tokens, self.backoff)
+        if not all(isinstance(number, int | float) for number in numbers) or not (
+            self.timeout > 0 and self.retries >= 0 and self.concurrency >= 1 and self.max_tokens >= 1
+        ):
             raise ConfigError(
-                f"judge: timeout={self.timeout}, retries={self.retries}, concurrency={self.concurrency}, "
-                f"max_tokens={self.max_tokens}; expected positive numbers (retries may be 0)"
+                f"judge: timeout={self.timeout!r}, retries={self.retries!r}, concurrency={self.concurrency!r}, "
+                f"max_tokens={self.max_tokens!r}, backoff={self.backoff!r}; expected positive numbers (retries and "
+                "backoff may be 0)"
             )
-        if self.api_key_env and not os.environ.get(self.api_key_env):
+        if self.api_key_env and not _is_key(os.environ.get(self.api_key_env, "")):
             raise ConfigError(
-                f"judge: the environment variable {self.api_key_env} is not set; set it to the API key of {self.url}"
+                f"judge: the environment variable {self.api_key_env} is not set, or holds white space or other "
+                f"characters that no header can; set it to the API key of {self.url}"
             )
         if self.cache:
             self._replies = _read_cache(Path(self.cache))
@@ -91,13 +102,21 @@ class Endpoint:
         """Ask what was not asked before; equal questions once. A failed request is the error of its vote."""
         keys = [self._key(question) for question in questions]
         new = {key: q for key, q in zip(keys, questions, strict=True) if key not in self._replies}
-        calls = [functools.partial(self._reply, question) for question in new.values()]
-        outcomes = dict(zip(new, run_calls(calls, timeout=self._deadline, workers=self.concurrency), strict=True))
-        self._remember({key: o.value for key, o in outcomes.items() if o.error is None})
+        errors: dict[str, str] = {}
+        for start in range(0, len(new), CHUNK):
+            errors |= self._ask(dict(itertools.islice(new.items(), start, start + CHUNK)))
         return [
-            read_verdict(self._replies[key], q.options) if key in self._replies else Vote(error=outcomes[key].error)
-            for key, q in zip(keys, questions, strict=True)
+            Vote(error=errors[key]) if key in errors else read_verdict(self._replies[key], question.options)
+            for key, question in zip(keys, questions, strict=True)
         ]
+
+    def _ask(self, questions: Mapping[str, Question]) -> dict[str, str]:
+        """Remember the replies to questions; the errors of those that have none."""
+        calls = [functools.partial(self._reply, question) for question in questions.values()]
+        outcomes = run_calls(calls, timeout=self._deadline, workers=self.concurrency)
+        found = dict(zip(questions, outcomes, strict=True))
+        self._remember({key: outcome.value for key, outcome in found.items() if outcome.error is None})
+        return {key: outcome.error for key, outcome in found.items() if outcome.error is not None}
 
     @property
     def _deadline(self) -> float:
@@ -136,7 +155,7 @@ class Endpoint:
         request = urllib.request.Request(f"{self.url.rstrip('/')}/chat/completions", data, headers, method="POST")
         try:
             with urllib.request.build_opener(_NoRedirect).open(request, timeout=self.timeout) as response:
-                raw = response.read()
+                raw = response.read(LARGEST)
         except urllib.error.HTTPError as error:
             with error:
                 raise _http_failure(error, key) from None
@@ -146,7 +165,7 @@ class Endpoint:
         return _content(raw)
 
     def _remember(self, replies: Mapping[str, str]) -> None:
-        self._replies.update(replies)
+        self._replies.update({key: last_line(reply) for key, reply in replies.items()})
         if not self.cache or not replies:
             return
         lines = "".join(json.dumps({"key": key, "reply": reply}) + "\n" for key, reply in replies.items())
@@ -172,6 +191,10 @@ def _seconds(header: str | None) -> float:
         return max(0.0, float(header or 0))
     except ValueError:
         return 0.0
+
+
+def _is_key(key: str) -> bool:
+    return key.isascii() and key.isprintable() and key == key.strip() != ""
 
 
 def _hide(text: str, key: str) -> str:
@@ -206,7 +229,7 @@ def _read_cache(path: Path) -> dict[str, str]:
     for line in lines:
         try:
             entry = json.loads(line)
-            replies[entry["key"]] = str(entry["reply"])
+            replies[entry["key"]] = last_line(str(entry["reply"]))
         except (ValueError, LookupError, TypeError):
             damaged += 1
     if damaged:

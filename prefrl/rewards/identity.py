@@ -13,6 +13,7 @@ from typing import Any
 
 _SAMPLED = 1024  # numbers of every tensor that enter the code of a model
 _DEEPEST = 12  # of nested rewards
+_SECRET = re.compile(r"api_?key|secret|passw|credential|(access|auth|hf)_token|^token$", re.IGNORECASE)
 
 
 def fingerprint(source: Any) -> dict[str, Any]:
@@ -20,7 +21,7 @@ def fingerprint(source: Any) -> dict[str, Any]:
 
     Code is recorded with a hash of its source file, a model with one of its weights: a thousand evenly spaced numbers
     of every tensor, so that any training shows. What a source learns between rollouts (running means, multipliers) is
-    state, not part of what it is, and is left out.
+    state, not part of what it is, and is left out. So are texts under names such as `api_key` or `password`.
 
     Returns:
         `id`, 16 hexadecimal digits, and `reward`, the record that they are made from.
@@ -36,7 +37,7 @@ def _record(obj: Any, depth: int) -> Any:
     if depth > _DEEPEST:
         return {"type": _type_name(obj)}
     if isinstance(obj, Mapping):
-        return {str(key): _record(value, depth + 1) for key, value in obj.items()}
+        return {str(key): _named_record(str(key), value, depth) for key, value in obj.items()}
     if isinstance(obj, list | tuple | set | frozenset):
         found = [_record(value, depth + 1) for value in obj]
         return sorted(found, key=repr) if isinstance(obj, set | frozenset) else found
@@ -68,7 +69,13 @@ def _arguments(obj: Any, depth: int) -> dict[str, Any]:
         plain = {n: v for n, v in getattr(obj, "__dict__", {}).items() if not n.startswith("_") and _is_plain(v)}
         kept |= {**plain, "children": getattr(obj, "children", None)}
     kept["name"] = getattr(obj, "name", None)
-    return {name: _record(value, depth + 1) for name, value in kept.items() if value is not None}
+    return {name: _named_record(name, value, depth) for name, value in kept.items() if value is not None}
+
+
+def _named_record(name: str, value: Any, depth: int) -> Any:
+    """The record of what has a name; a text whose name says that it is a secret is not recorded."""
+    hidden = isinstance(value, str) and _SECRET.search(name) and not name.endswith("_env")
+    return "(not recorded)" if hidden else _record(value, depth + 1)
 
 
 def _kept(obj: Any, name: str) -> Any:
@@ -88,7 +95,7 @@ def _code_record(code: Any, depth: int) -> dict[str, Any]:
     inside = inspect.unwrap(code) if callable(code) else code
     cells = getattr(inside, "__closure__", None) or ()
     names = getattr(getattr(inside, "__code__", None), "co_freevars", ())
-    held = {name: _record(_contents(cell), depth + 1) for name, cell in zip(names, cells, strict=True)}
+    held = {name: _named_record(name, _contents(cell), depth) for name, cell in zip(names, cells, strict=True)}
     defaults = _record(getattr(inside, "__defaults__", None), depth + 1)
     more = {"holds": held, "defaults": defaults}
     return record | _source_hash(inside) | {key: value for key, value in more.items() if value}

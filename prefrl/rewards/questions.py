@@ -123,8 +123,7 @@ def fill(template: str, prompt: Prompt, answers: Mapping[str, str], settings: Ma
 
 def read_verdict(reply: str, options: Sequence[str]) -> Vote:
     """The vote of a written reply: all for the option of its last line."""
-    lines = reply.strip().splitlines()
-    last = lines[-1].strip() if lines else ""
+    last = last_line(reply)
     found = _LAST_LINE.fullmatch(last)
     verdict = found[1] if found else _verdict_of_json(last)
     if verdict not in options:
@@ -135,10 +134,16 @@ def read_verdict(reply: str, options: Sequence[str]) -> Vote:
     return Vote(probabilities=tuple(float(option == verdict) for option in options))
 
 
+def last_line(text: str) -> str:
+    """The last line that is not empty, without white space around it."""
+    lines = text.strip().splitlines()
+    return lines[-1].strip() if lines else ""
+
+
 def _verdict_of_json(line: str) -> str | None:
     try:
         value: Any = json.loads(line)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     if not isinstance(value, dict) or set(value) != {"verdict"} or isinstance(value["verdict"], bool):
         return None

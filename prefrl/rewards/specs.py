@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable, Mapping, Sequence
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
 from prefrl import plugins
@@ -42,6 +42,7 @@ NESTED: dict[str, tuple[str, ...]] = {
     "constraint": ("main", "cost"),
 }
 LISTS = ("ensemble", "min", "product")  # kinds of several rewards, their argument `sources`
+_NUMBERS: dict[str, type] = {"float": Real, "int": Integral}  # by annotation
 OPTIONS = ("weight", "clip", "normalise", "name", "audit")
 
 Spec = str | Mapping[str, Any]
@@ -63,7 +64,7 @@ def build(specs: Spec | Sequence[Spec]) -> RewardSource:
     Raises:
         ConfigError: unknown kind, argument or option, a wrong value, or something that cannot be imported.
     """
-    listed = [specs] if isinstance(specs, str | Mapping) else list(specs)
+    listed = list(specs) if isinstance(specs, list | tuple) else [specs]
     if not listed:
         raise ConfigError(f"no rewards given; expected at least one, of the kinds {', '.join(_kinds())}")
     terms = [_term(spec) for spec in listed]
@@ -115,9 +116,6 @@ def _normalised(kind: str, source: Any, how: Any) -> Any:
             f"reward {kind!r}: normalise={how!r}; expected true or false, one of none, {', '.join(NORMALISERS)}, or "
             f"{{kind: fixed, mean: 0.5, std: 2}}.{did_you_mean(str(chosen), NORMALISERS)}"
         )
-    wrong = [name for name, value in settings.items() if not _is_number(value)]
-    if wrong:
-        raise ConfigError(f"reward {kind!r}: normalise has {wrong[0]}={settings[wrong[0]]!r}; expected a number")
     return _call(f"normalise: {chosen}", functools.partial(NORMALISERS[chosen], source), settings)
 
 
@@ -131,13 +129,21 @@ def _kinds() -> list[str]:
 
 def _built(kind: str, arguments: dict[str, Any]) -> dict[str, Any]:
     """The arguments with those that are specs made into rewards."""
-    made: dict[str, Any] = {name: build(arguments[name]) for name in NESTED.get(kind, ()) if name in arguments}
+    made: dict[str, Any] = {name: _inner(kind, arguments[name]) for name in NESTED.get(kind, ()) if name in arguments}
     if kind in LISTS and "sources" in arguments:
         specs = arguments["sources"]
         if not isinstance(specs, list | tuple):
             raise ConfigError(f"reward {kind!r}: sources={specs!r}; expected a list of rewards: [{{kind: ...}}, ...]")
-        made = {"sources": [build(spec) for spec in specs]}
+        made = {"sources": [_inner(kind, spec) for spec in specs]}
     return {**arguments, **made}
+
+
+def _inner(kind: str, specs: Any) -> RewardSource:
+    """A reward within another one, where an audit would be paid as a constant 0 and measured by nobody."""
+    made = build(specs)
+    if isinstance(made, WeightedSum) and any(isinstance(child, Audit) for child in made.children):
+        raise ConfigError(f"reward {kind!r} has an audit inside; move it to the list of rewards, beside {kind!r}")
+    return made
 
 
 def _from_kind(kind: str, arguments: Mapping[str, Any]) -> Any:
@@ -188,4 +194,9 @@ def _call(kind: str, factory: Callable[..., Any], arguments: Mapping[str, Any]) 
     missing = [name for name, p in named.items() if p.default is p.empty and name not in arguments]
     if missing:
         raise ConfigError(f"reward kind {kind!r} needs the argument {missing[0]!r}; its arguments: {shown}")
+    for name, value in arguments.items():
+        wanted = _NUMBERS.get(str(named[name].annotation)) if name in named else None
+        if wanted and not (_is_number(value) and isinstance(value, wanted)):
+            word = "a whole number" if wanted is Integral else "a number"
+            raise ConfigError(f"reward kind {kind!r}: {name}={value!r}; expected {word}")
     return factory(**arguments)

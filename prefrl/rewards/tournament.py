@@ -112,11 +112,18 @@ def as_comparer(obj: Any, scale: float = 1.0) -> Comparer:
 
     Raises:
         RewardError: it is none of these.
+        ConfigError: it is a comparer in a wrapper that hides that.
     """
     if not isinstance(obj, type):
         if isinstance(obj, Comparer):
             return obj
         if isinstance(obj, RewardSource):
+            inside = getattr(obj, "children", ())
+            if len(inside) == 1 and isinstance(inside[0], Comparer):
+                raise ConfigError(
+                    f"tournament: {inside[0].name!r} compares answers, but its weight, normalise or clip would make "
+                    "it grade them one by one; leave these out"
+                )
             return ScoreDifference(obj, scale)
         if callable(obj):
             return FunctionComparer(obj)

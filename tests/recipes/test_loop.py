@@ -195,7 +195,7 @@ def test_a_loop_that_died_between_any_two_phases(whole, flags, tmp_path, monkeyp
             seen.append(last)
             raise Dead
         real(self)
-        if seen.count(last) == 1:
+        if seen.count(last) == 1 and last != "end":  # once that is written down the loop is over
             seen.append(last)
             raise Dead
 
@@ -208,7 +208,7 @@ def test_a_loop_that_died_between_any_two_phases(whole, flags, tmp_path, monkeyp
         except Dead:
             continue
     phases = [f"{n}/{name}" for n in (1, 2) for name in PHASES]
-    assert seen == [name for phase in ("", "prompts", "0/answer", *phases, "end") for name in (phase, phase)]
+    assert seen == [*(name for phase in ("", "prompts", "0/answer", *phases) for name in (phase, phase)), "end"]
     assert_same(whole, output)
 
 

@@ -1,0 +1,176 @@
+"""A loop that waits for people, and what it can be asked to do instead of the defaults."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from prefrl.cli import main
+from prefrl.data.preferences import PreferenceStore
+from prefrl.evaluate.run_folder import read
+
+TINY = Path(__file__).parents[2] / "configs" / "tiny" / "loop.yaml"
+PEOPLE = ("--labeller", "{kind: people}", "--comparisons", "2")
+
+
+@pytest.fixture(scope="module")
+def flags(model, tmp_path_factory):
+    path = tmp_path_factory.mktemp("data") / "prompts.jsonl"
+    rows = [{"prompt": f"Say {i}"} for i in range(16)]
+    path.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    small = ("--rounds", "1", "--steps", "1", "--pairs_per_round", "6", "--held_out_pairs", "3")
+    return (str(TINY), "--policy.name", model, "--reward.model.name", model, "--data.train", str(path), *small)
+
+
+def go(flags, output, *more):
+    return main(["loop", *flags, "--output", str(output), *more])
+
+
+def label(store, annotator="ann", outcome=None, most=1000):
+    """Label what is open; the longer text is better. How many were labelled."""
+    with PreferenceStore(store) as opened:
+        items = opened.open_items(annotator)[:most]
+        for item in items:
+            longer = "first" if len(item.first.text) > len(item.second.text) else "second"
+            opened.submit(item.id, annotator, outcome or longer)
+    return len(items)
+
+
+def round_of(output, number=1):
+    return read(output).status["summary"][f"round {number}"]
+
+
+def test_a_loop_waits_for_people_and_goes_on(flags, tmp_path, capsys):
+    output, store = tmp_path / "run", tmp_path / "run" / "preferences.db"
+    assert go(flags, output, *PEOPLE) == 0
+    said = capsys.readouterr().out
+    assert "Round 1 waits for people: 9 of 9 pairs still need a label." in said
+    assert f"prefrl label {store}" in said and f"prefrl loop {output}/config.yaml" in said
+    assert read(output).state == "waiting"
+    assert "A loop in its first round" in (output / "report.html").read_text()
+    assert label(store, most=4) == 4
+    assert main(["loop", str(output / "config.yaml")]) == 0
+    assert "5 of 9 pairs still need a label" in capsys.readouterr().out
+    assert label(store) == 5
+    assert go(flags, output, *PEOPLE) == 0
+    said = capsys.readouterr().out
+    assert "The comparison after round 1 waits for people: 2 of 2" in said
+    assert label(store, outcome="first") == 2
+    assert go(flags, output, *PEOPLE) == 0
+    assert read(output).state == "finished"
+    assert (round_of(output)["win_rate"], round_of(output)["won"]) == (1.0, 2)
+    assert round_of(output)["labels"] == 9 and round_of(output)["annotators"] == 1
+
+
+def test_comparisons_come_in_the_sitting_of_the_next_pairs(flags, tmp_path, capsys):
+    output, store = tmp_path / "run", tmp_path / "run" / "preferences.db"
+    more = (*PEOPLE, "--rounds", "2")
+    assert go(flags, output, *more) == 0
+    assert label(store) == 9
+    assert go(flags, output, *more) == 0
+    assert "Round 2 waits" in capsys.readouterr().out
+    assert label(store) == 11  # 9 pairs of round 2, and 2 comparisons of round 1
+    assert go(flags, output, *more) == 0
+    assert label(store) == 2
+    assert go(flags, output, *more) == 0
+    assert read(output).state == "finished"
+
+
+def test_skips_and_second_thoughts(flags, tmp_path):
+    output, store = tmp_path / "run", tmp_path / "run" / "preferences.db"
+    go(flags, output, *PEOPLE)
+    label(store, outcome="skip", most=1)
+    label(store)
+    with PreferenceStore(store) as opened:
+        changed = opened.labels()[-1]
+        opened.submit(changed.item, "ann", "tie")
+    go(flags, output, *PEOPLE)
+    rows = [json.loads(line) for line in (output / "rounds" / "1" / "judgements.jsonl").read_text().splitlines()]
+    assert {row["label"]["outcome"] for row in rows} >= {"skip", "tie"}
+    assert next(row["label"]["version"] for row in rows if row["item"]["id"] == changed.item) == 2
+    label(store, outcome="skip")
+    assert go(flags, output, *PEOPLE) == 2  # nobody could compare
+
+
+def test_several_people_label_a_pair(flags, tmp_path, capsys):
+    output, store = tmp_path / "run", tmp_path / "store.db"
+    more = ("--labeller", f"{{kind: people, overlap: 2, store: {store}}}", "--comparisons", "2")
+    go(flags, output, *more)
+    assert label(store, "ann") == 9 and label(store, "ann") == 0
+    go(flags, output, *more)
+    assert "9 of 9 pairs still need a label" in capsys.readouterr().out
+    assert label(store, "bob") == 9
+    go(flags, output, *more)
+    assert label(store, "ann", "first") + label(store, "bob", "second") == 4
+    assert go(flags, output, *more) == 0
+    assert (round_of(output)["won"], round_of(output)["lost"], round_of(output)["labels"]) == (2, 2, 18)
+    assert not (output / "preferences.db").exists()
+
+
+def test_overwriting_keeps_what_people_said(flags, tmp_path, capsys):
+    output = tmp_path / "run"
+    go(flags, output, *PEOPLE)
+    label(output / "preferences.db", most=3)
+    assert go(flags, output, *PEOPLE, "--overwrite") == 0
+    kept = tmp_path / "run-labels-1.jsonl"
+    assert f"3 labels of people in {output}/preferences.db were put into {kept}" in capsys.readouterr().out
+    with PreferenceStore(output / "preferences.db") as store:
+        assert store.labels() == []
+        assert store.import_(kept) == 3  # the items are the same ones
+        assert len(store.labels()) == 3
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        ("--learn", "pairs", "--algorithm", "dpo"),
+        ("--algorithm", "dpo", "--algorithm.group_size", "4"),
+        ("--learn", "pairs", "--algorithm", "dpo", "--restart"),
+        ("--warm_start", "--restart", "--select", "random"),
+        ("--warm_start", "--reward.ensemble.members", "2", "--combine", "lcb"),
+        ("--policy.lora", "2", "--reward.model.lora", "2", "--previous_samples", "0"),
+        ("--judge", "[{kind: length_band, low: 1, high: 4, unit: characters}]", "--held_out_pairs", "0"),
+    ],
+    ids=["offline", "online", "offline_anew", "warm", "ensemble", "lora", "judge"],
+)
+def test_other_loops(more, flags, tmp_path):
+    assert go(flags, tmp_path / "run", "--rounds", "2", *more) == 0
+    run = read(tmp_path / "run")
+    assert [line["round"] for line in run.metrics if line["phase"] == "round"] == [1, 2]
+    start = [
+        p["figures"]["start"]
+        for p in json.loads((run.path / "loop.json").read_text())["phases"]
+        if "optimize" in p["name"]
+    ]
+    assert start == (["start", "start"] if "--restart" in more else ["start", "round_1/policy"])
+    if "--select" in more:
+        rows = [json.loads(line) for line in (run.path / "rounds/2/items.jsonl").read_text().splitlines()]
+        assert {row["why"] for row in rows} == {"random", "held out"}
+    if "--held_out_pairs" in more:
+        assert "accuracy" not in run.status["summary"]["round 1"]
+
+
+@pytest.mark.parametrize(
+    ("more", "says"),
+    [
+        (("--labeller.utility", "[]"), "labeller.utility is empty"),
+        (("--labeller.kind", "people"), "labeller.utility is for a simulator"),
+        (("--learn", "pairs"), "has no pair loss"),
+        (("--reward.output", "x", "--reward.data.train", "y"), "reward.output, reward.data.train"),
+        (("--samples", "1"), "samples is 1"),
+        (("--data.eval_fraction", "0"), "no held-out prompts"),
+        (("--algorithm", "opd"), "teacher"),
+        (("--labeller.utility", "[{kind: lenght_band}]"), "length_band"),
+    ],
+)
+def test_what_no_loop_can_be(more, says, flags, tmp_path, capsys):
+    assert go(flags, tmp_path / "run", *more) == 2
+    assert says in capsys.readouterr().err
+
+
+def test_nothing_to_label_is_an_error(flags, tmp_path, capsys):
+    same = ("--sampling.temperature", "0.0001", "--sampling.max_new_tokens", "2")
+    assert go(flags, tmp_path / "run", *same) == 2
+    assert "pairs of completions are identical" in capsys.readouterr().err
