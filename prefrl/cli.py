@@ -14,7 +14,7 @@ COMMANDS = {
     "quickstart": ("prefrl.recipes.quickstart", "QuickstartConfig", "the whole story in small, on this machine"),
     "sft": ("prefrl.recipes.sft", "SFTConfig", "supervised fine-tuning on completions"),
     "reward": ("prefrl.recipes.reward", "RewardConfig", "train a Bradley-Terry reward model on preference pairs"),
-    "dpo": ("prefrl.recipes.dpo", "DPOConfig", "direct preference optimization on pairs"),
+    "dpo": ("prefrl.recipes.dpo", "DPOConfig", "preference optimization on given pairs or judgements"),
     "rl": ("prefrl.recipes.rl", "RLConfig", "optimize a policy against any reward source"),
     "rejection": ("prefrl.recipes.rejection", "RejectionConfig", "sample, keep what the rewards accept, train, repeat"),
     "loop": ("prefrl.recipes.loop", "LoopConfig", "rounds of labels, reward model and policy; resumable"),

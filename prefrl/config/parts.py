@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Literal, get_args, get_origin, get_type_hints
 
@@ -9,6 +10,7 @@ from prefrl.errors import ConfigError, did_you_mean
 
 EMBEDDED_MODEL = "smollm2-135m"
 Schedule = Literal["constant", "linear", "cosine"]
+_TIE_MODEL = "labels.ties to be rao_kupper or davidson, or no parameter"
 
 
 def require(holds: bool, got: str, expected: str) -> None:
@@ -207,9 +209,14 @@ class LabelConfig:
     def __post_init__(self) -> None:
         require_choices(self)
         require(0.0 <= self.smoothing < 0.5, f"labels.smoothing is {self.smoothing}", "a number in [0, 0.5)")
-        require(self.tie_parameter >= 0, f"labels.tie_parameter is {self.tie_parameter}", "0 (learn it) or more")
-        negative = {name: weight for name, weight in self.annotator_weights.items() if weight < 0}
-        require(not negative, f"labels.annotator_weights has {negative}", "weights of 0 or more")
+        fixed = self.tie_parameter
+        require(0.0 <= fixed < math.inf, f"labels.tie_parameter is {fixed}", "0 (learn it) or more")
+        models_ties = self.ties in ("rao_kupper", "davidson")
+        require(models_ties or not fixed, f"labels.tie_parameter is {fixed}, but labels.ties is {self.ties}", _TIE_MODEL)
+        wrong = {name: weight for name, weight in self.annotator_weights.items() if not 0.0 <= weight < math.inf}
+        require(not wrong, f"labels.annotator_weights has {wrong}", "finite weights of 0 or more")
+        endless = {word: margin for word, margin in self.strengths.items() if not math.isfinite(margin)}
+        require(not endless, f"labels.strengths has {endless}", "finite margins")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -229,6 +236,8 @@ class EnsembleConfig:
     def __post_init__(self) -> None:
         require_choices(self)
         require(self.members >= 1, f"ensemble.members is {self.members}", "1 or more")
+        alone = self.kind == "models" and self.members == 1
+        require(not alone, "ensemble.kind is models, but ensemble.members is 1", "2 or more members")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -246,7 +255,9 @@ class LengthConfig:
 
     def __post_init__(self) -> None:
         require_choices(self)
-        require(self.coef > 0, f"length.coef is {self.coef}", "a positive number")
+        require(0.0 < self.coef < math.inf, f"length.coef is {self.coef}", "a positive number")
+        penalised = self.kind == "penalty" or self.coef == 1.0
+        require(penalised, f"length.coef is {self.coef}, but length.kind is {self.kind}", "length.kind to be penalty")
 
 
 @dataclass(frozen=True, kw_only=True)

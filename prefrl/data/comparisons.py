@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, fields
 from typing import Any, Literal, NamedTuple, get_args
 
+from prefrl.data.fields import margin_of, strength_key
 from prefrl.data.formats import content_hash
 from prefrl.types import Completion, Pair, Prompt
 
@@ -105,21 +106,26 @@ def to_pairs(judgements: Sequence[Judgement], margins: Mapping[str, float] | Non
 
     Args:
         judgements: items with their labels.
-        margins: margin of each strength; without it margins are 0.
+        margins: margin of each strength; without it margins are 0, and so is that of a label without a strength.
+
+    Raises:
+        DataError: a strength that has no margin.
     """
+    known = {strength_key(strength): margin for strength, margin in (margins or {}).items()}
     pairs = []
     for item, label in judgements:
         if label.outcome == "skip":
             continue
         sides = (item.second, item.first) if label.outcome == "second" else (item.first, item.second)
         tied = label.outcome == "tie"
+        graded = bool(known and label.strength)
         pairs.append(
             Pair(
                 prompt=item.prompt,
                 chosen=sides[0],
                 rejected=sides[1],
                 label=0.5 if tied else 1.0,
-                margin=0.0 if tied else (margins or {}).get(label.strength, 0.0),
+                margin=margin_of(label.strength, known, tied=tied) if graded else 0.0,
                 tie=float(tied),
                 annotator=label.annotator,
             )

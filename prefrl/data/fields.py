@@ -54,7 +54,7 @@ def margin_of(strength: Any, margins: Mapping[str, float], *, tied: bool) -> flo
     key = strength_key(strength)
     if key not in margins:
         raise DataError(
-            f"strength is {strength!r}; margins are given for {', '.join(margins)}."
+            f"strength is {strength!r}; margins are given for {', '.join(map(str, margins))}."
             f"{did_you_mean(key, margins)} Add it to labels.strengths, or correct the row."
         )
     return margins[key]

@@ -90,7 +90,7 @@ def pair_reader(table: Table, strengths: Mapping[str, float] | None = None) -> C
             )
     if strengths and "strength" not in table.columns:
         raise DataError(
-            f"{table.origin} has no column 'strength', but margins are given for {', '.join(strengths)}; its columns: "
+            f"{table.origin} has no column 'strength', but margins are given for {', '.join(map(str, strengths))}; its columns: "
             f"{', '.join(table.columns)}. Rename the column that holds strengths to 'strength'."
         )
     read = {*_JUDGED, "strength"} if strengths else _JUDGED

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from itertools import combinations
 from typing import Any, Literal, TypeAlias
@@ -26,13 +26,18 @@ def to_judgements(
     What is done about ties and annotators is not part of reading: see `resolve_ties` and `weigh_annotators`.
 
     Raises:
-        DataError: as `to_pairs` and `to_rankings`.
+        DataError: as `to_pairs` and `to_rankings`; or strengths are given for a table of ranked lists.
     """
     lists = sum(row.get("completions") is not None for row in table.rows)
     if not lists:
         pairs = to_pairs(table, strengths=labels.strengths, max_bad_fraction=max_bad_fraction)
         return Read([*pairs.items], pairs.dropped)
     if lists == len(table.rows):
+        if labels.strengths:
+            raise DataError(
+                f"{table.origin} holds ranked lists only, which have no strength, but labels.strengths gives margins for "
+                f"{', '.join(map(str, labels.strengths))}. Leave it out, or give pairs with a column 'strength'."
+            )
         rankings = to_rankings(table, max_bad_fraction=max_bad_fraction)
         return Read([*rankings.items], rankings.dropped)
     pair, ranking = pair_reader(table, labels.strengths), ranking_reader(table)
@@ -61,13 +66,21 @@ def resolve_ties(judgements: Sequence[Pair | Ranking], how: TieRule) -> Read[Pai
     return Read(list(judgements))
 
 
-def weigh_annotators(judgements: Sequence[Pair | Ranking], weights: Mapping[str, float]) -> Read[Pair | Ranking]:
+def weigh_annotators(
+    judgements: Sequence[Pair | Ranking], weights: Mapping[str, float], *, others: Collection[str] = ()
+) -> Read[Pair | Ranking]:
     """Judgements weighed by who made them, those of weight 0 left out and counted. Annotators not named weigh 1.
 
+    Args:
+        judgements: pairs and ranked lists.
+        weights: by annotator.
+        others: annotators who may have a weight though none of these judgements is theirs.
+
     Raises:
-        DataError: a weight is given for an annotator whom no judgement names.
+        DataError: a weight is given for an annotator of whom nothing is known.
     """
-    known = {judged.annotator for judged in judgements}
+    weights = {str(name): weight for name, weight in weights.items()}
+    known = {*map(str, others), *(judged.annotator for judged in judgements)}
     if unknown := [name for name in weights if name not in known]:
         names = ", ".join(sorted(filter(None, known))) or "none; the column annotator is missing or empty"
         raise DataError(

@@ -95,6 +95,8 @@ def _length_drift(data: RunData, phase: str) -> Iterator[str]:
 
 def falling_logps(data: RunData, phase: str) -> Iterator[str]:
     """Chosen *and* rejected answers became less likely: the margin grew without the chosen ones being learnt."""
+    if data.series("reward/mean", phase)[0]:  # sampled anew in every step, they are no longer the same answers
+        return
     sides = [data.series(name, phase)[1] for name in ("chosen_logp", "rejected_logp")]
     (first, last, _), (before, after, _) = map(ends, sides)
     if all(len(values) >= 6 for values in sides) and all(map(_fell, sides)):
@@ -113,7 +115,9 @@ def _fell(values: Sequence[float]) -> bool:
 def _dominated(data: RunData, phase: str) -> Iterator[str]:
     if data.series("lambda", phase)[0]:  # the price that a constraint has found is no weight to mend
         return
-    shares = {name: dict(zip(*data.series(f"source/{name}/share", phase), strict=True)) for name in sources(data, phase)}
+    shares = {
+        name: dict(zip(*data.series(f"source/{name}/share", phase), strict=True)) for name in sources(data, phase)
+    }
     paid = [name for name, found in shares.items() if found]
     # A source that does not vary has no correlation; what is left alone then dominates nobody.
     varies = {name: set(data.series(f"source/{name}/corr_total", phase)[0]) for name in paid}

@@ -16,8 +16,9 @@ _COLUMNS = (
     *("share of the advantage", "with the reward", "with length", "with the audit"),
 )
 _LEAD = (
-    "Totals before weighting. The share is that of the variance of the advantage, so shares sum to 100 %, and a "
-    "negative one works against the others. What follows are correlations among answers to the same prompt."
+    "Totals before they are normalised, clipped and weighted. The share is that of the variance of the advantage, so "
+    "shares sum to 100 %, and a negative one works against the others. What follows are correlations among answers to "
+    "the same prompt."
 )
 
 

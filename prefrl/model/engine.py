@@ -178,7 +178,7 @@ class Engine:
             self._optimizer.zero_grad()
             raise RunError(
                 f"Update {self.version + 1}: the loss is {everywhere:g} and the gradient norm {norm:g}; "
-                "expected finite numbers. The weights are unchanged. Lower policy.lr, or raise policy.warmup."
+                "expected finite numbers. The weights are unchanged. Lower the learning rate (lr), or raise warmup."
             )
         factor = schedule_factor(self.version, self._total_steps, self.optim.warmup, self.optim.schedule)
         lr = self.optim.lr * factor

@@ -17,8 +17,8 @@ _AT_MOST = (0.36787944, 0.73575888, 0.91969860, 0.98101184, 0.99634015, 0.999405
 def bootstrap_counts(judgements: Sequence[Sequence[Row]], members: int, seed: int) -> Tensor:
     """Poisson(1) counts (P, members), what the bootstrap's become for many judgements, each independent of the others.
 
-    A count depends on the seed, the member, and the judgement's content and annotator: neither the order of the data
-    nor what else is in it changes it, and exchanging the two sides of a pair does not either.
+    A count depends on the seed, the member, and the judgement's content and annotator (by number): neither the order of
+    the data nor what else the same people judged changes it, and exchanging the two sides of a pair does not either.
     """
     return torch.tensor(
         [[_count(_key(rows, seed), member) for member in range(members)] for rows in judgements]

@@ -70,7 +70,8 @@ def _besides_pairs(pairs: PairSpec) -> Mapping[str, bool]:
     return {
         pairs.score.replace("_", "-"): not pairs.needs_reference,
         "mean over tokens": pairs.average,
-        pairs.divergence: pairs.divergence != "reverse_kl",
+        pairs.divergence: pairs.divergence not in ("reverse_kl", "alpha"),
+        f"alpha {pairs.alpha:g}": pairs.divergence == "alpha",
         f"margin {pairs.gamma:g}": pairs.gamma != 0.0,
         f"surplus tokens {pairs.ld_alpha:g}": pairs.ld_alpha != 1.0,
         f"labels {pairs.label_smoothing:g} wrong": pairs.label_smoothing != 0.0,

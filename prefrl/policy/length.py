@@ -6,6 +6,8 @@ of their atom count. A preference loss sees nothing else, and what prompts diffe
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -21,7 +23,9 @@ def within(values: Tensor, atom: Tensor) -> Tensor:
     return values - (sums / count.reshape(-1, *(1,) * (values.ndim - 1)))[place]
 
 
-def squared_correlation(scores: Tensor, lengths: Tensor, atom: Tensor) -> tuple[Tensor, Tensor]:
+def squared_correlation(
+    scores: Tensor, lengths: Tensor, atom: Tensor, total_of: Callable[[Tensor], Tensor] = lambda local: local
+) -> tuple[Tensor, Tensor]:
     """Squared correlation of score and length within atoms (K,), and its exact gradient by the scores (R, K).
 
     With the deviations s and l: c = (s.l)^2 / (s.s l.l), dc/ds = 2 (s.l) / (s.s l.l) l - 2 c / (s.s) s. Both are 0
@@ -31,9 +35,11 @@ def squared_correlation(scores: Tensor, lengths: Tensor, atom: Tensor) -> tuple[
         scores: (R, K) of K heads.
         lengths: (R,), in any unit.
         atom: (R,), the pair or list of each row.
+        total_of: sum of a tensor over all processes, where each has some of the atoms; see `Engine.total`.
     """
     s, ell = within(scores.double(), atom), within(lengths.double(), atom)[:, None]
-    both, own, others = (s * ell).sum(0), (s * s).sum(0), (ell * ell).sum(0)
+    sums = torch.stack([(s * ell).sum(0), (s * s).sum(0), (ell * ell).sum(0).expand(s.shape[1])])
+    both, own, others = total_of(sums)
     varies = (own > 0) & (others > 0)
     own, others = torch.where(varies, own, 1.0), torch.where(varies, others, 1.0)
     value = torch.where(varies, both**2 / (own * others), 0.0)

@@ -150,19 +150,23 @@ def _compared(batch: Batch, scores: Tensor, spec: PairSpec) -> tuple[Tensor, Sum
     weight, _ = split_sides(batch.weight, batch.side, batch.atom)
     margin = chosen - rejected
     loss = (weight * pair_loss(margin, label, spec.beta, spec.loss, spec.gamma)).sum()
-    return loss, _implicit(margin.detach(), spec.beta)
+    return loss, _implicit(margin.detach(), label, spec.beta)
 
 
 def _judged(batch: Batch, gain: Tensor, spec: PairSpec) -> tuple[Tensor, Sums]:
     good = torch.where(batch.side > 0, batch.label, 1.0 - batch.label)
     losses = prospect_loss(gain, good, spec.beta, desirable=spec.desirable, undesirable=spec.undesirable)
-    return (batch.weight * losses).sum(), _implicit(batch.side * gain.detach(), spec.beta)
+    return (batch.weight * losses).sum(), _implicit(batch.side * gain.detach(), batch.label, spec.beta)
 
 
-def _implicit(margin: Tensor, beta: float) -> Sums:
-    """Implicit accuracy and margin as sums and counts; of a single completion, how far it is on its side of z0."""
-    count = margin.new_tensor(float(len(margin)))
-    return {"accuracy": ((margin > 0).float().sum(), count), "margin": (beta * margin.sum(), count)}
+def _implicit(margin: Tensor, label: Tensor, beta: float) -> Sums:
+    """Implicit accuracy and margin of decided judgements, in the direction of the label and whatever their weight.
+
+    The margin of a single completion is how far it is on its side of z0.
+    """
+    decided = label != 0.5
+    toward = (margin * torch.sign(label - 0.5))[decided]
+    return {"accuracy": ((toward > 0).float().sum(), decided.sum()), "margin": (beta * toward.sum(), decided.sum())}
 
 
 def reward_objective(batch: Batch, labels: LabelModel, center: float) -> tuple[Tensor, Sums]:

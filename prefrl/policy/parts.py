@@ -142,7 +142,7 @@ class PairSpec:
     ld_alpha         weight of the tokens past the length of the pair's shorter completion (LD-DPO)
     label_smoothing  probability that a label is wrong
     coef             coefficient of the loss
-    sft              coefficient of the mean negative log-prob of the tokens of chosen completions beside it
+    sft              coefficient of the mean negative log-prob of the tokens of preferred completions beside it
     desirable, undesirable  weights of good and of bad completions in `prospect`
     """
 
@@ -319,6 +319,9 @@ def _pair_problems(algorithm: Algorithm, pairs: PairSpec) -> Iterator[str]:
         yield "a pair loss already holds the policy near the reference through pairs.beta. Set kl.coef to 0."
     if algorithm.entropy or algorithm.echo or algorithm.truncate:
         yield "a pair loss has no entropy, echo or truncate. Set them to 0."
+    unused = (algorithm.credit, algorithm.critic, algorithm.clip, algorithm.reduction)
+    if unused != (CreditSpec(), CriticSpec(), ClipSpec(), "sequence_mean"):
+        yield "a pair loss has no credit, critic, clip or reduction. Leave them out, or name an algorithm with them."
     if pairs.beta <= 0:
         yield f"pairs.beta is {pairs.beta}. Use a positive number, such as 0.1."
     if pairs.coef <= 0:
@@ -340,6 +343,11 @@ def _score_problems(pairs: PairSpec) -> Iterator[str]:
         yield (
             f"pairs.divergence is one from the reference, but pairs.score {pairs.score!r} looks at none. "
             "Set pairs.score to 'log_ratio', or pairs.divergence to 'reverse_kl'."
+        )
+    if pairs.alpha != PairSpec().alpha and pairs.divergence != "alpha":
+        yield (
+            f"pairs.alpha is {pairs.alpha}, but pairs.divergence {pairs.divergence!r} has no alpha. Set "
+            "pairs.divergence to 'alpha', or leave pairs.alpha out."
         )
     if pairs.gamma and pairs.loss != "sigmoid":
         yield (

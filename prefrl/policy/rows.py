@@ -149,12 +149,16 @@ def _averaged(rows: list[Row], count: float, total_of: TotalOf) -> list[Row]:
 
 
 def with_imitation(rows: Sequence[Row], coef: float, total_of: TotalOf) -> list[Row]:
-    """The rows with `ce`: `coef` times the weighted mean over all processes' tokens of chosen completions."""
-    tokens = sum(row.weight * sum(row.mask) for row in rows if row.side > 0)
+    """The rows with `ce`: `coef` times the weighted mean over all processes' tokens of preferred completions.
+
+    Those are the chosen ones where the label says so, and neither side of a tie.
+    """
+    weights = [row.weight if row.side * (row.label - 0.5) > 0 else 0.0 for row in rows]
+    tokens = sum(weight * sum(row.mask) for row, weight in zip(rows, weights, strict=True))
     everywhere = float(total_of(torch.tensor([tokens], dtype=torch.float64))) or 1.0
     return [
         replace(row, streams=row.streams | {"ce": torch.full((len(row.mask),), coef * weight / everywhere)})
-        for row, weight in ((row, row.weight if row.side > 0 else 0.0) for row in rows)
+        for row, weight in zip(rows, weights, strict=True)
     ]
 
 

@@ -57,11 +57,11 @@ def run(config: DPOConfig) -> RunFolder:
 
 def pair_spec(config: DPOConfig) -> PairSpec:
     """The pair loss of the configured algorithm; refuses an algorithm without one."""
-    spec = resolve(config.algorithm).pairs
-    if spec is None:
-        valid = ", ".join(name for name, algorithm in ALGORITHMS.items() if algorithm.pairs is not None)
-        raise ConfigError(f"algorithm {config.algorithm!r} has no pair loss; use {valid}, or train with: prefrl rl")
-    return spec
+    algorithm = resolve(config.algorithm)
+    if algorithm.pairs is None:
+        valid = ", ".join(name for name, other in ALGORITHMS.items() if other.pairs is not None)
+        raise ConfigError(f"algorithm {algorithm.name!r} has no pair loss; use {valid}, or train with: prefrl rl")
+    return algorithm.pairs
 
 
 def optimize_pairs(
@@ -120,8 +120,9 @@ def judgement_rows(items: Sequence[Pair | Judged], policy: LanguageModel, config
 
 
 def _settled(pair: Pair) -> Pair:
-    """A pair whose ties are half a win for each side."""
-    return replace(pair, label=pair.label + pair.tie * (0.5 - pair.label), tie=0.0)
+    """The pair with the side that is more likely the better one as `chosen`; a tie is half a win for each side."""
+    settled = replace(pair, label=pair.label + pair.tie * (0.5 - pair.label), tie=0.0)
+    return settled.swap() if settled.label < 0.5 else settled
 
 
 @torch.no_grad()

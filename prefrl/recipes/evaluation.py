@@ -5,6 +5,8 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
+from typing import Any
 
 from rich.console import Console
 
@@ -13,6 +15,7 @@ from prefrl.data.formats import to_pairs
 from prefrl.data.splits import check_disjoint, prompt_key
 from prefrl.errors import ConfigError
 from prefrl.evaluate import benchmark_report
+from prefrl.evaluate.blocks import show_number
 from prefrl.evaluate.quality_sections import quality_section
 from prefrl.evaluate.reward_quality import RewardQuality, evaluate_pairs
 from prefrl.evaluate.rewardbench import RULES, SOURCES, Item, read_items
@@ -63,7 +66,7 @@ def _pairs(config: EvalConfig) -> RunFolder:
         scores = score_candidates(Checked(source, max_error_fraction=1.0), sides, config.seed)
         chosen, rejected = ([side[k].total for side in scores] for k in (0, 1))
         quality = evaluate_pairs(chosen, rejected, pairs, baseline, subset=config.subset)
-        _report_errors(scores)
+        about = _about(source, scores)
         folder.log(0, {"accuracy": quality.accuracy.rate, "nll": quality.nll, "ece": quality.ece}, phase="eval")
         for table in quality.tables(f"Reward quality: {source.name}"):
             Console().print(table)
@@ -73,7 +76,7 @@ def _pairs(config: EvalConfig) -> RunFolder:
             quality_headline(quality),
             [quality_section(quality, before=_uncalibrated(source, quality))],
             summary=quality.to_dict(),
-            figures={"source": source.name, "data": config.data.train, **quality.to_dict(nested=True)},
+            figures={**about, "data": config.data.train, **quality.to_dict(nested=True)},
             rows=[pair_rows(p, i, *found) for i, (p, found) in enumerate(zip(pairs, scores, strict=True))],
         )
     return folder
@@ -87,7 +90,7 @@ def _benchmark(config: EvalConfig) -> RunFolder:
         candidates = [Candidates.of_item(item) for item in items]
         scores = score_candidates(Checked(source, max_error_fraction=1.0), candidates, config.seed)
         found = RULES[config.benchmark](items, [[score.total for score in group] for group in scores])
-        _report_errors(scores)
+        about = _about(source, scores)
         folder.log(0, {"score": found.overall.score}, phase="eval")
         Console().print(benchmark_report.table(found))
         leave(
@@ -96,7 +99,7 @@ def _benchmark(config: EvalConfig) -> RunFolder:
             benchmark_headline(found),
             [benchmark_report.benchmark_section(found)],
             summary={part.name: part.score for part in (found.overall, *found.sections)},
-            figures={"source": source.name, "data": data, **benchmark_report.to_dict(found)},
+            figures={**about, "data": data, **benchmark_report.to_dict(found)},
             rows=[item_rows(item, group) for item, group in zip(items, scores, strict=True)],
         )
     return folder
@@ -162,9 +165,18 @@ def score_candidates(reward: Checked, candidates: Sequence[Candidates], seed: in
     return found
 
 
-def _report_errors(scores: Sequence[Sequence[Score]]) -> None:
-    for why, count in error_counts([score for group in scores for score in group]).items():
+def _about(source: RewardSource, scores: Sequence[Sequence[Score]]) -> dict[str, Any]:
+    """The source, the means of the parts of its scores (of a judge, `order_bias`) and its errors, also printed."""
+    flat = [score for group in scores for score in group]
+    errors = error_counts(flat)
+    for why, count in errors.items():
         print(f"{count} completions could not be scored: {why}")
+    good = [score.parts for score in flat if score.ok]
+    names = dict.fromkeys(name for parts in good for name in parts)
+    means = {name: fmean(parts[name] for parts in good if name in parts) for name in names}
+    if means:
+        print("Means of its parts: " + ", ".join(f"{name} {show_number(value)}" for name, value in means.items()))
+    return {"source": source.name, "parts": means, "errors": errors}
 
 
 def _uncalibrated(source: RewardSource, quality: RewardQuality) -> RewardQuality | None:

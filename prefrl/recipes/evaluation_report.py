@@ -118,6 +118,7 @@ def _row(prompt: Prompt, name: str, policy: str, text: str, score: Score, *, bes
         "prompt": prompt.question,
         "completion": text,
         "reward": score.total if score.ok else None,
+        "parts": dict(score.parts),
         "error": score.error,
         "won": best,
         "badge": "scored higher" if best else "",

@@ -36,9 +36,10 @@ from prefrl.recipes.labelling import as_rollout
 from prefrl.recipes.loop_evaluate import (
     COMPARISON,
     HELD_OUT,
-    gain_figures,
+    answer_figures,
     label_figures,
     reward_figures,
+    reward_gains,
     sample_rows,
     win_figures,
 )
@@ -46,7 +47,7 @@ from prefrl.recipes.loop_files import Rounds, Sample, as_sample, begin, fingerpr
 from prefrl.recipes.loop_journal import END, Journal, alone
 from prefrl.recipes.loop_labels import Labels, Waiting
 from prefrl.recipes.loop_policy import Actor, checkpoint, warm
-from prefrl.recipes.loop_report import write
+from prefrl.recipes.loop_report import rounds, write
 from prefrl.recipes.loop_select import candidates, model_uncertainty, question, select, selection_figures
 from prefrl.recipes.loop_settings import pair_config, policy_config, refuse_impossible
 from prefrl.recipes.rl import EVALUATION_SEED, optimize_policy
@@ -128,10 +129,7 @@ class Loop:
 
     def summary(self) -> dict[str, Any]:
         """The figures of every round, for `status.json`."""
-        numbers = range(1, self.config.rounds + 1)
-        return {
-            f"round {n}": {**self.journal.figures(f"{n}/fit"), **self.journal.figures(f"{n}/evaluate")} for n in numbers
-        }
+        return {f"round {one['round']}": one for one in rounds(self.journal)}
 
     def sample(self, number: int) -> None:
         """Complete training prompts, and held-out ones in pairs, with the policy as it is."""
@@ -257,7 +255,7 @@ class Loop:
             kls = sequence_kls(self.actor.engine, rows) if number else [0.0] * len(rows)
             if self.labels.judge is None and number:  # people compare in the sitting in which they label the next pairs
                 self.labels.ask([item for item in self._asked(number) if item.first.text != item.second.text])
-            return {"kl": sum(kls) / len(kls), "kls": kls}
+            return {"kls": kls}
 
         self.journal.phase(f"{number}/answer", work, self._paths(number, "answers"))
 
@@ -272,12 +270,14 @@ class Loop:
             self._tag(number, policy=number, reward=number)
             items = self._compared(number)
             found = self.labels.compare(items, self._asked(number), f"The comparison after round {number}")
-            figures = win_figures(found) | gain_figures(self._reward(number).model, items)
-            answered = self.journal.figures(f"{number}/answer")
-            figures["kl"] = answered["kl"]
+            gains, kls = (
+                reward_gains(self._reward(number).model, items),
+                self.journal.figures(f"{number}/answer")["kls"],
+            )
+            figures = win_figures(found) | answer_figures(items, gains, kls)
             measured = {**self.journal.figures(f"{number}/label"), **self.journal.figures(f"{number}/fit"), **figures}
             self.folder.log(number, {k: v for k, v in measured.items() if v is not None}, phase="round")
-            self.folder.samples(number, sample_rows(items, found, answered["kls"], number))
+            self.folder.samples(number, sample_rows(items, found, gains, kls, number))
             print(
                 f"Round {number}: preferred to the start in {figures['win_rate']:.1%} [{figures['win_low']:.1%}, "
                 f"{figures['win_high']:.1%}] of held-out answers, KL {figures['kl']:.2f} nats an answer",

@@ -112,32 +112,36 @@ def win_figures(found: Sequence[Verdict]) -> dict[str, Any]:
     }
 
 
-def gain_figures(model: RewardScorer, items: Sequence[Item]) -> dict[str, float]:
-    """How much more this round's reward model gives the new answers than those of the start, and both lengths.
+def reward_gains(model: RewardScorer, items: Sequence[Item]) -> list[float]:
+    """How much more this round's reward model gives every new answer than that of the start.
 
     Scores of different rounds' models have no common scale; the difference within one has.
     """
     prompts = [item.prompt for item in items]
-    new, start = (
-        [j.mean for j in model.judge(prompts, side)] for side in ([i.first for i in items], [i.second for i in items])
-    )
+    new, start = (model.judge(prompts, side) for side in ([i.first for i in items], [i.second for i in items]))
+    return [one.mean - other.mean for one, other in zip(new, start, strict=True)]
+
+
+def answer_figures(items: Sequence[Item], gains: Sequence[float], kls: Sequence[float]) -> dict[str, float]:
+    """Means over the answers after a round: reward gained, nats from the start, tokens, and how many finished."""
     return {
-        "reward_gain": fmean(new) - fmean(start),
+        "reward_gain": fmean(gains),
+        "kl": fmean(kls),
         "tokens": fmean(len(i.first.ids or ()) for i in items),
         "finished": fmean(float(i.first.finished) for i in items),
     }
 
 
 def sample_rows(
-    items: Sequence[Item], found: Sequence[Verdict], kls: Sequence[float], number: int
+    items: Sequence[Item], found: Sequence[Verdict], gains: Sequence[float], kls: Sequence[float], number: int
 ) -> list[dict[str, Any]]:
-    """The answers after a round as rows of samples.jsonl; the start's too after the first."""
+    """The answers after a round as rows of samples.jsonl, with the reward gained; the start's too after the first."""
     said = {verdict.item.id: verdict.outcome for verdict in found}
     words = {"first": "beats the start", "second": "the start was better", "tie": "as good as the start"}
     rows = []
-    for item, kl in zip(items, kls, strict=True):
+    for item, gain, kl in zip(items, gains, kls, strict=True):
         outcome = said.get(item.id, "")
-        verdict = {"won": outcome == "first", "badge": words.get(outcome, ""), "kl": kl}
+        verdict = {"won": outcome == "first", "badge": words.get(outcome, ""), "reward": gain, "kl": kl}
         rows.append(_row(item, item.first, f"round {number}") | verdict)
     return [_row(item, item.second, "start") for item in items] + rows if number == 1 else rows
 
@@ -148,6 +152,7 @@ def _row(item: Item, answer: Completion, policy: str) -> dict[str, Any]:
         "prompt_id": item.prompt.id,
         "prompt": item.prompt.question,
         "completion": answer.text,
+        "reward": 0.0,
         "tokens": len(answer.ids or ()),
         "stop": "eos" if answer.finished else "length",
     }

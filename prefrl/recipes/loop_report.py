@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -40,7 +41,7 @@ def report(data: RunData, found: list[Round], about: str) -> Report:
     measured = [one for one in found if "win_rate" in one]
     blocks: list[Block] = [_headline(found, measured), Warnings(_warnings(data, found, measured))]
     blocks.append(Section("Rounds", [_table(found), *_curves(found, measured), Text(about)]))
-    blocks += sample_sections(data, title="Answers side by side")
+    blocks += [_explained(block) for block in sample_sections(data, title="Answers side by side")]
     for one in found:
         number = one["round"]
         inner = [
@@ -52,9 +53,16 @@ def report(data: RunData, found: list[Round], about: str) -> Report:
     return Report(title=_title(data, measured), lead=_lead(data), blocks=[*blocks, *setup_sections(data)])
 
 
+def _explained(block: Block) -> Block:
+    """The section of samples, with what its rewards are."""
+    assert isinstance(block, Section)
+    rewards = "Rewards are those of each round's own reward model, less what it gives the start's answer."
+    return replace(block, lead=f"{block.lead} {rewards}".strip())
+
+
 def _title(data: RunData, measured: list[Round]) -> str:
     if not measured:
-        return "A loop in its first round"
+        return "A loop in its first rounds"
     last = measured[-1]
     rounds = "1 round" if last["round"] == 1 else f"{last['round']} rounds"
     return f"After {rounds} the policy wins {last['win_rate']:.0%} against the model it started from"
@@ -140,8 +148,12 @@ _DISTANCE = (
 
 
 def _warnings(data: RunData, found: list[Round], measured: list[Round]) -> list[str]:
-    said = [text for one in found for text in find_alarms(data, phase=f"policy_{one['round']}", eval_phase="")]
-    return [*dict.fromkeys(said), *_reward_warnings(found), *_policy_warnings(measured)]
+    said = find_alarms(data, phase="", eval_phase="")
+    trained = [one["round"] for one in found if data.names(f"policy_{one['round']}")]
+    for number in trained[-1:]:  # earlier rounds may have had what the last one has got over
+        own = find_alarms(data, phase=f"policy_{number}", eval_phase="")
+        said += [f"Round {number}: {text}" for text in own if text not in said]
+    return [*said, *_reward_warnings(found), *_policy_warnings(measured)]
 
 
 def _reward_warnings(found: list[Round]) -> list[str]:

@@ -10,7 +10,6 @@ import torch
 
 from prefrl.data.chat import encode_completion
 from prefrl.data.reading import Read, keep_within
-from prefrl.model.engine import Engine
 from prefrl.model.language import LanguageModel
 from prefrl.model.reward_scorer import RewardScorer
 from prefrl.types import Completion, Pair, Ranking, Row
@@ -69,9 +68,10 @@ def _sides(judged: Pair | Ranking, model: RewardScorer) -> Rows:
 
 
 def fitting(rows: Sequence[Rows], limit: int, max_dropped_fraction: float) -> Read[Rows]:
-    """Pairs whose longer side fits; the others are counted, never cut."""
-    lengths = [max(len(row.prompt_ids) + len(row.completion_ids) for row in pair) for pair in rows]
-    return keep_within(rows, lengths, limit, "prompt and completion", max_dropped_fraction=max_dropped_fraction)
+    """Judgements whose longest row fits; the others are counted, never cut."""
+    lengths = [max(len(row.prompt_ids) + len(row.completion_ids) for row in judged) for judged in rows]
+    what = "prompt and completion (max_tokens)"
+    return keep_within(rows, lengths, limit, what, max_dropped_fraction=max_dropped_fraction)
 
 
 def weighted(judgements: Sequence[Rows]) -> list[Row]:
@@ -102,10 +102,3 @@ def passes(pairs: Sequence[Rows], batch_size: int, epochs: int, seed: int) -> li
             batches[-1] += group
         plan.append(batches)
     return plan
-
-
-def add_reference(pairs: Sequence[Rows], engine: Engine) -> None:
-    """Compute the reference log-probs of every row once."""
-    rows = [row for pair in pairs for row in pair]
-    for row, logps in zip(rows, engine.logps(rows, "reference"), strict=True):
-        row.streams["ref_logps"] = logps.to(torch.float32)

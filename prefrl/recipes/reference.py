@@ -1,7 +1,8 @@
 """Log-probs under the reference, computed once for a model and its data and kept for later runs.
 
-The key is made of what decides the numbers: the weights as they are in memory, the model's settings and the token ids.
-Names, folders and hub ids are not in it: a policy that was changed in memory has a reference of its own.
+The key is made of what decides the numbers: the weights as they are in memory, the model's settings, its adapters and
+which of them are on, the temperature, the versions of what computes, and the token ids. Names, folders and hub ids are
+not in it: a policy that was changed in memory has a reference of its own.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+import prefrl
 from prefrl.model.embedded import cache_root
 from prefrl.model.engine import Engine
 from prefrl.types import Row
@@ -52,15 +54,19 @@ def reference_logps(engine: Engine, rows: Sequence[Row], *, cache: bool = True) 
 
 def fingerprint(module: nn.Module) -> str:
     """Hexadecimal digits that change with any weight, and with any setting that changes what the weights compute."""
-    digest = hashlib.blake2b(_settings(module).encode(), digest_size=16)
-    for name, tensor in sorted(module.state_dict().items()):
+    digest = hashlib.blake2b(f"{_settings(module)} {_adapters(module)}".encode(), digest_size=16)
+    # Not the state dict, which leaves out buffers such as the frequencies of rotary embeddings.
+    for name, tensor in (*module.named_parameters(), *module.named_buffers()):
         digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)} {tensor.device.type}".encode())
         digest.update(_bytes(tensor))
     return digest.hexdigest()
 
 
 def _key(engine: Engine, rows: Sequence[Row]) -> str:
-    digest = hashlib.blake2b(f"temperature {engine.sampling.temperature}".encode(), digest_size=16)
+    import transformers
+
+    versions = [package.__version__ for package in (prefrl, torch, transformers)]
+    digest = hashlib.blake2b(f"{versions} temperature {engine.sampling.temperature}".encode(), digest_size=16)
     for row in rows:
         digest.update(repr((row.prompt_ids, row.completion_ids, row.mask)).encode())
     return f"{fingerprint(engine.actor.module)}-{digest.hexdigest()}"
@@ -71,6 +77,15 @@ def _settings(module: nn.Module) -> str:
     parts = {"model": getattr(module, "config", {}), **getattr(module, "peft_config", {})}
     found = {name: part.to_dict() if hasattr(part, "to_dict") else part for name, part in parts.items()}
     return json.dumps(_plain(found), sort_keys=True)
+
+
+def _adapters(module: nn.Module) -> list[Any]:
+    """What decides how adapters count and is in no weight: which are on, and by how much."""
+    return [
+        (name, part.active_adapters, part.disable_adapters, part.merged_adapters, getattr(part, "scaling", None))
+        for name, part in module.named_modules()
+        if hasattr(part, "merged_adapters")
+    ]
 
 
 def _plain(value: Any) -> Any:

@@ -51,8 +51,7 @@ def run(config: RewardConfig) -> RunFolder:
         labels = fit(folder, model, train, held_out, config)
         figures = {"fitted": finish(model, held_out, config, labels)} | _annotators(labels)
         model.save(final_checkpoint(folder))
-        measured = test or held_out
-        quality = pair_quality(model, measured, train) if measured else None
+        quality = _measured(model, test or held_out, train)
         if quality is not None:
             Console().print(quality.table())
             figures |= {"measured_on": "test" if test else "held out"} | calibration(quality, model.record.temperature)
@@ -89,6 +88,15 @@ def pair_quality(model: RewardScorer, held_out: Judgements, train: Judgements) -
     return evaluate_pairs(scores[::2], scores[1::2], pairs, pairs_among(train))
 
 
+def _measured(model: RewardScorer, judgements: Judgements, train: Judgements) -> RewardQuality | None:
+    """`pair_quality`, or None, with a line that says so, where all pairs are ties."""
+    if any(pair.label != 0.5 and pair.tie < 0.5 for pair in pairs_among(judgements)):
+        return pair_quality(model, judgements, train)
+    if judgements:
+        print(f"Not measured: none of {len(judgements)} judgements prefers one side.")
+    return None
+
+
 def calibration(quality: RewardQuality, temperature: float) -> dict[str, Any]:
     """NLL and ECE of the scores as they are and, `raw`, as they were before they were divided by the temperature."""
     raw = quality.at_temperature(1.0 / temperature)
@@ -117,6 +125,12 @@ def _read(config: RewardConfig) -> tuple[list[Pair | Ranking], list[Pair | Ranki
 
 
 def _annotators(labels: Sequence[LabelModel]) -> dict[str, Any]:
-    """What the first model learnt of each annotator; nothing where none is named."""
-    figures = [asdict(figures) for figures in labels[0].report()]
-    return {"annotators": figures} if figures else {}
+    """What the first model learnt of each annotator, those to look at printed; nothing where none is named."""
+    report = labels[0].report()
+    for one in report:
+        if one.flagged:
+            print(
+                f"Annotator {one.name}: reliability {one.alpha:.2f} from {one.labels} judgements, {one.agreement:.0%} "
+                "of which the scores agree with. Judgements like these say the opposite of everyone else's, or nothing."
+            )
+    return {"annotators": [asdict(one) for one in report]} if report else {}

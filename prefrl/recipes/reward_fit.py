@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch import Tensor
 
 from prefrl.config import LabelConfig, RewardConfig
 from prefrl.data.judgements import resolve_ties, weigh_annotators
+from prefrl.data.reading import Read
 from prefrl.errors import ConfigError, DataError
 from prefrl.evaluate.progress import Progress
 from prefrl.evaluate.run_folder import RunFolder
@@ -53,7 +54,8 @@ def fit(
         What was learnt of ties and annotators, by each model that was trained.
 
     Raises:
-        ConfigError: `max_tokens` is more than the model has positions for.
+        ConfigError: `max_tokens` is more than the model has positions for, or a length correction is wanted, but nothing
+            is held out to fit it on.
         DataError: nothing to train on, or too many rows over `max_tokens`.
     """
     if 0 < model.most_tokens < config.max_tokens:
@@ -62,17 +64,22 @@ def fit(
             f"Type: --max_tokens {model.most_tokens} (and --long cut, to keep what is longer)"
         )
     model.record = replace(model.record, max_tokens=config.max_tokens, long=config.long)
-    learnt = _resolved(train, config, "training judgements", weigh=True)
+    everyone = {judged.annotator for judged in (*train, *held_out)}
+    learnt = report_read(resolved(train, config.labels, everyone), "training judgements")
+    watched = report_read(resolved(held_out, config.labels, everyone), "held-out judgements")
+    if config.length.kind == "residual" and not watched:
+        raise ConfigError("length.kind is residual, but nothing is held out to fit it on. Set data.eval_fraction.")
     if config.length.kind == "match":
         learnt = matched(learnt)
+    if not learnt:
+        raise DataError(f"Of {len(train)} judgements none is left to train on; what left them out is printed above.")
+    if not watched:
+        print("No judgement is held out: every pass is made, and the last one kept.")
     annotators = Counter(judged.annotator for judged in learnt)
     trained = model.models if isinstance(model, RewardEnsemble) else [model]
     labels = [LabelModel(config.labels, annotators) for _ in trained]
     rows = _rows(learnt, model, config, labels[0].index, "training judgements")
-    watched = _resolved(held_out, config, "held-out judgements")
     probe = _rows(watched, model, config, {}, "held-out judgements") if watched else []
-    if not rows:
-        raise DataError("No training pairs; expected rows with prompt, chosen and rejected.")
     copies = bootstrap_counts(rows, model.members, config.seed) if _resamples(model, config) else None
     done = 0
     for index, (member, own) in enumerate(zip(trained, labels, strict=True)):
@@ -122,9 +129,11 @@ def held_out_figures(scores: Tensor, rows: Sequence[Row], labels: LabelModel) ->
     return {name: float(value) / max(float(count), 1e-12) for name, (value, count) in sums.items()}
 
 
-def _resolved(judgements: Judgements, config: RewardConfig, what: str, *, weigh: bool = False) -> list[Pair | Ranking]:
-    kept = report_read(resolve_ties(judgements, config.labels.ties), what)
-    return report_read(weigh_annotators(kept, config.labels.annotator_weights), what) if weigh else kept
+def resolved(judgements: Judgements, labels: LabelConfig, everyone: Collection[str]) -> Read[Pair | Ranking]:
+    """Judgements, trained on or held out, with ties and annotators taken as configured; `everyone` judged either."""
+    tied = resolve_ties(judgements, labels.ties)
+    weighed = weigh_annotators(tied.items, labels.annotator_weights, others=everyone)
+    return Read(weighed.items, {**tied.dropped, **weighed.dropped})
 
 
 def _rows(
@@ -225,7 +234,7 @@ def penalise_length(engine: Engine, rows: Sequence[Row], coef: float) -> dict[st
     outputs = torch.stack([values[-1] for values in engine.outputs(rows)])
     lengths = torch.stack([row.streams["characters"][-1] for row in rows])
     atoms = torch.tensor([row.atom for row in rows])
-    value, gradient = squared_correlation(outputs.reshape(len(rows), -1), lengths, atoms)
+    value, gradient = squared_correlation(outputs.reshape(len(rows), -1), lengths, atoms, engine.total)
     weights = coef * gradient.reshape(outputs.shape) / len(value)
     for row, weight in zip(rows, weights, strict=True):
         row.streams = {**row.streams, "length": weight.expand(len(row.mask), *weight.shape)}

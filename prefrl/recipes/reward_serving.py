@@ -11,13 +11,13 @@ import torch
 from torch import Tensor
 
 from prefrl.config import RewardConfig
-from prefrl.data.judgements import pairs_of, resolve_ties
+from prefrl.data.judgements import pairs_of
 from prefrl.errors import ConfigError
 from prefrl.model.reward_scorer import RewardScorer
 from prefrl.policy.judgement import LabelModel
 from prefrl.policy.length import length_slope
 from prefrl.recipes.pairs import reward_rows
-from prefrl.recipes.reward_fit import FEWEST, Judgements, best_temperature, completions_of, fixed_labels
+from prefrl.recipes.reward_fit import FEWEST, Judgements, best_temperature, completions_of, fixed_labels, resolved
 from prefrl.types import Pair, Ranking, Row
 
 
@@ -45,7 +45,7 @@ def finish(
     """
     labels = fixed_labels(config.labels, learnt)
     _describe(model, labels, learnt)
-    scored = _scored(model, resolve_ties(held_out, config.labels.ties).items, config)
+    scored = _scored(model, resolved(held_out, config.labels, config.labels.annotator_weights).items, config)
     if scored is None:
         if config.length.kind == "residual":
             raise ConfigError("length.kind is residual, but nothing is held out to fit it on. Set data.eval_fraction.")
@@ -57,7 +57,6 @@ def finish(
         slope, centre = length_slope(scores, lengths, _atoms(rows)), float(lengths.mean())
         scores = scores - slope * (lengths - centre)
         model.record = replace(model.record, length_slope=slope, length_centre=centre)
-        figures["length_slope"] = slope
     if config.calibrate and len(set(_atoms(rows).tolist())) >= FEWEST:
         temperature = best_temperature(scores, rows, labels)
         scores = scores / temperature
@@ -68,6 +67,8 @@ def finish(
     elif config.calibrate:
         print(f"Not calibrated: fewer than {FEWEST} judgements are held out.")
     model.record = replace(model.record, mean=fmean(scores.tolist()), std=pstdev(scores.tolist()))
+    if config.length.kind == "residual":
+        figures["length_slope"] = model.record.length_slope  # of the scores that are served
     return figures
 
 

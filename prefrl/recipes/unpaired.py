@@ -21,17 +21,17 @@ def to_judgements(table: Table, *, paired: bool, max_bad_fraction: float) -> Rea
     """Pairs or, where a table has none and none are needed, completions judged one by one.
 
     Raises:
-        DataError: the table has completions judged one by one, and pairs are needed.
+        DataError: the table has completions judged one by one, and pairs are needed; or it has neither.
     """
-    single = {"prompt", "completion", "label"} <= set(table.columns) and "chosen" not in table.columns
-    if single and paired:
+    has_pairs = bool({"chosen", "rejected"} & set(table.columns))
+    if paired and not has_pairs and {"prompt", "completion", "label"} <= set(table.columns):
         raise DataError(
             f"{table.origin} has completions judged one by one (prompt, completion, label), and this algorithm "
             "compares pairs (prompt, chosen, rejected). Type: --algorithm kto"
         )
-    if single:
-        return to_unpaired(table, max_bad_fraction=max_bad_fraction)
-    return to_pairs(table, max_bad_fraction=max_bad_fraction)
+    if paired or has_pairs:
+        return to_pairs(table, max_bad_fraction=max_bad_fraction)
+    return to_unpaired(table, max_bad_fraction=max_bad_fraction)
 
 
 def single_rows(items: Sequence[Pair | Judged], model: LanguageModel) -> list[Rows]:

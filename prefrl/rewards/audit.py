@@ -12,9 +12,9 @@ from statistics import fmean, pstdev
 from typing import Any
 
 from prefrl.rewards.base import RewardSource, unique_names
-from prefrl.rewards.compose import Audit, WeightedSum
+from prefrl.rewards.compose import Audit, Clip, WeightedSum
 from prefrl.rewards.constraint import Constraint
-from prefrl.rewards.normalise import is_uniform
+from prefrl.rewards.normalise import GroupNormalise, GroupRank, Normalise, Sigmoid, Standardise, is_uniform
 from prefrl.types import Rollout, Score
 
 NOISE = 1e-12  # of the variance of the parts, what rounding leaves of a sum that cancels
@@ -23,9 +23,9 @@ NOISE = 1e-12  # of the variance of the parts, what rounding leaves of a sum tha
 def source_metrics(source: RewardSource, rollouts: Sequence[Rollout], scores: Sequence[Score]) -> dict[str, float]:
     """Figures of the reward and of every component of a weighted sum (or constraint), read off scored rollouts.
 
-    Of component NAME, as `source/NAME/...`, of its raw totals before weighting:
+    Of component NAME, as `source/NAME/...`, of its totals before weighting:
 
-        mean, std, min, max   over the rollouts it could score
+        mean, std, min, max   over the rollouts it could score, before it is normalised and clipped
         errors                share of rollouts it could not score
         share                 share of the variance of the advantage: cov(c_k, sum_j c_j) / var(sum_j c_j) with c the
                               weighted contributions minus their group means. Shares sum to 1; one is negative where a
@@ -53,9 +53,10 @@ def source_metrics(source: RewardSource, rollouts: Sequence[Rollout], scores: Se
     metrics = _named("reward", corr_length=_correlation(totals, lengths), corr_audit=_correlation(totals, judged))
     if audit is not None and (found := [x for x in columns[audit] if x is not None]):
         metrics["audit/mean"] = fmean(found)
-    for name in names:
+    for name, (child, _) in zip(names, terms, strict=True):
         mine = centred([columns[name][i] for i in good])
-        metrics |= _spread(name, columns[name], scores)
+        said = [score.parts.get(f"{name}/raw") for score in scores] if _is_rescaled(child) else columns[name]
+        metrics |= _spread(name, said, scores)
         metrics |= _named(
             f"source/{name}",
             corr_total=_correlation(mine, totals),
@@ -84,6 +85,12 @@ def variance_shares(contributions: dict[str, list[float | None]]) -> dict[str, f
         math.fsum((row[k] or 0.0) * t for row, t in zip(rows, sums, strict=True)) for k in range(len(contributions))
     )
     return dict(zip(contributions, (share / variance for share in shares), strict=True))
+
+
+def _is_rescaled(source: RewardSource) -> bool:
+    """Whether the part `raw` has what the source said before it was normalised or clipped."""
+    inner = source.source if isinstance(source, Audit) else source
+    return isinstance(inner, Clip | Standardise | Normalise | GroupNormalise | GroupRank | Sigmoid)
 
 
 class _Centred:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from prefrl.errors import ModelError
+from prefrl.errors import ConfigError, ModelError
 from prefrl.model.ensemble import load_reward_scorer
 from prefrl.model.reward_scorer import Judged, RewardScorer
 from prefrl.rewards.base import Reward
@@ -34,7 +34,7 @@ class BradleyTerry(Reward):
         name: shown in metrics.
 
     Raises:
-        ConfigError: an unknown way to combine.
+        ConfigError: an unknown way to combine, or more `max_tokens` than the model has positions for.
         ModelError: `standardise`, but no mean and spread were saved.
     """
 
@@ -50,6 +50,8 @@ class BradleyTerry(Reward):
     ) -> None:
         check_combine(combine, k)
         self.model = model
+        if 0 < model.most_tokens < max_tokens:
+            raise ConfigError(f"max_tokens is {max_tokens}; {model.name} has positions for {model.most_tokens} tokens.")
         self.max_tokens = max_tokens or model.record.max_tokens or min(MAX_TOKENS, model.most_tokens or MAX_TOKENS)
         self.combine, self.k = combine, k
         self.shift, self.scale = _saved_scale(model) if standardise else (0.0, 1.0)

@@ -64,7 +64,7 @@ def build(specs: Spec | Sequence[Spec]) -> RewardSource:
     Raises:
         ConfigError: unknown kind, argument or option, a wrong value, or something that cannot be imported.
     """
-    listed = list(specs) if isinstance(specs, list | tuple) else [specs]
+    listed: list[Any] = list(specs) if isinstance(specs, list | tuple) else [specs]
     if not listed:
         raise ConfigError(f"no rewards given; expected at least one, of the kinds {', '.join(_kinds())}")
     terms = [_term(spec) for spec in listed]

@@ -118,7 +118,7 @@ def as_comparer(obj: Any, scale: float = 1.0) -> Comparer:
         if isinstance(obj, Comparer):
             return obj
         if isinstance(obj, RewardSource):
-            inside = getattr(obj, "children", ())
+            inside: Sequence[Any] = getattr(obj, "children", ())
             if len(inside) == 1 and isinstance(inside[0], Comparer):
                 raise ConfigError(
                     f"tournament: {inside[0].name!r} compares answers, but its weight, normalise or clip would make "
@@ -237,9 +237,8 @@ class Tournament(Reward):
     def _unplayed(self, place: int, pairs: Sequence[Pairing], outcomes: Sequence[Outcome]) -> Score:
         reasons = Counter(o.error for pair, o in zip(pairs, outcomes, strict=True) if place in pair)
         if not reasons:
-            return Score.failed(
-                "alone in its group, and a tournament needs two; sample at least 2 completions a prompt"
-            )
+            advice = "sample at least 2 completions a prompt (eval_samples: 2)"
+            return Score.failed(f"alone in its group, and a tournament needs two; {advice}")
         (reason, _), count = reasons.most_common(1)[0], sum(reasons.values())
         return Score.failed(f"none of its {count} matches could be judged; most often: {reason}")
 

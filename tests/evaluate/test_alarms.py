@@ -53,6 +53,11 @@ def test_each_alarm(metrics: dict[str, list[float]], words: str) -> None:
     assert words in alarm
 
 
+def test_log_probs_of_answers_sampled_anew_may_fall() -> None:
+    metrics = {"chosen_logp": FALLING, "rejected_logp": FALLING, "reward/mean": [0.5] * len(FALLING)}
+    assert find_alarms(run(metrics)) == []
+
+
 def test_rising_reward_with_flat_independent_success_is_named() -> None:
     (alarm,) = find_alarms(run({"reward/mean": RISING}, {"win_rate": [0.5, 0.48], "accuracy": [0.1, 0.9]}))
     assert "rose from 0 to 0.9 while win rate on held-out prompts did not (0.5 to 0.48)" in alarm

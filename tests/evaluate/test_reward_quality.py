@@ -131,6 +131,14 @@ def test_the_comparison_with_a_baseline_is_paired() -> None:
     assert test.p_value == pytest.approx(2 / 64)
 
 
+def test_equal_scores_are_half_right_in_the_comparison_as_they_are_for_a_baseline() -> None:
+    """A reward of length alone is no worse than the baseline of length."""
+    long, short = [5.0] * 4 + [3.0] * 8, [2.0] * 4 + [3.0] * 8
+    quality = evaluate_scores(long, short, chosen_lengths=long, rejected_lengths=short)
+    test = quality.versus(quality.baselines[0])
+    assert (test.wins, test.losses, test.ties, test.p_value) == (0, 0, 12, 1.0)
+
+
 def test_repeated_prompts_widen_the_interval() -> None:
     chosen = [1.0, 1.0, 1.0, 1.0, -1.0, -1.0, -1.0, -1.0] * 4
     alone = evaluate_scores(chosen, [0.0] * 32).accuracy.interval

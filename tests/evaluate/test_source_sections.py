@@ -23,12 +23,16 @@ def run(**columns: list[float | None]) -> RunData:
 
 RISING = [0.1 * i for i in range(10)]
 FALLING = RISING[::-1]
+DOMINATED: dict[str, list[float | None]] = {
+    "source/style/share": [0.1] * 5 + [0.95] * 5, "source/style/corr_total": [0.9] * 10,
+    "source/right/share": [0.9] * 5 + [0.05] * 5, "source/right/corr_total": [0.3] * 10,
+}  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("metrics", "words"),
     [
-        ({"source/style/share": [0.1] * 5 + [0.95] * 5}, "95% of the variance of the advantage comes from the reward"),
+        (DOMINATED, "95% of the variance of the advantage comes from the reward style"),
         ({"reward/corr_length": [0.0] * 5 + [0.6] * 5}, "reward and length correlate by 0.60"),
         ({"source/judge/errors": [0.0, 0.0, 0.05]}, "The reward judge failed on 1.7% of the answers"),
         ({"reward/mean": RISING, "audit/mean": FALLING}, "rose from 0 to 0.9 while the audit, which nothing"),
@@ -42,8 +46,10 @@ def test_each_alarm(metrics: dict[str, list[float | None]], words: str) -> None:
 @pytest.mark.parametrize(
     "metrics",
     [
-        {"source/style/share": [0.95] * 5 + [0.89] * 5, "source/right/share": [0.05] * 5 + [0.11] * 5},
-        {"source/style/share": [0.95] * 4},  # too few to tell
+        DOMINATED | {"source/style/share": [0.95] * 5 + [0.89] * 5},
+        DOMINATED | {"source/style/share": [0.95] * 4},  # too few to tell
+        DOMINATED | {"source/right/corr_total": [0.3] * 5 + [None] * 5},  # the other one is met by every answer
+        DOMINATED | {"lambda": [0.01] * 10},  # a constraint that is kept
         {"reward/corr_length": [0.9] * 5 + [0.5] * 5},
         {"reward/corr_length": [-0.9] * 10},
         {"source/judge/errors": [0.01] * 10},

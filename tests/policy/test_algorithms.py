@@ -245,6 +245,11 @@ REFUSED = {
     "judged divergence": ({"name": "kto", "pairs": {"divergence": "js"}}, "compares whole log-ratios with a KL"),
     "judged means": ({"name": "kto", "pairs": {"average": True}}, "pairs.average to false"),
     "judged surplus": ({"name": "kto", "pairs": {"ld_alpha": 0.5}}, "and the prospect loss has none. Set"),
+    "alpha of another": ({"name": "dpo", "pairs": {"alpha": 0.3}}, "'reverse_kl' has no alpha. Set pairs.divergence"),
+    "credit of pairs": ({"name": "dpo", "credit": {"scale": "group_std"}}, "no credit, critic, clip or reduction"),
+    "critic of pairs": ({"name": "kto", "critic": {"warmup": 5}}, "no credit, critic, clip or reduction"),
+    "clip of pairs": ({"name": "dpo", "clip": {"high": 0.28}}, "no credit, critic, clip or reduction"),
+    "reduction of pairs": ({"name": "ipo", "reduction": "token_mean"}, "no credit, critic, clip or reduction"),
     "groups of judged ones": ({"name": "kto", "group_size": 1}, "group_size is 1, but it compares"),
 }
 

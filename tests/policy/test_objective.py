@@ -274,6 +274,15 @@ def test_labels_and_weights_of_pairs():
     assert float(loss) == pytest.approx(0.25 * (0.9 * up + 0.1 * down) + 0.5 * math.log(2))
 
 
+def test_metrics_go_by_the_label_and_leave_ties_out():
+    # Margins of .75 each; the second pair says that its rejected side is the better one, the third nothing.
+    rows = pair() + pair(label=0.2, atom=1, weight=9.0) + pair(label=0.5, atom=2)
+    _, sums = pair_objective(batch_of(rows, numbers(*[-0.75, -0.75, -2.25] * 3)), PairSpec(beta=0.4))
+    assert {name: float(count) for name, (_, count) in sums.items()}["margin"] == 2.0
+    assert read(sums)["accuracy"] == 0.5
+    assert read(sums)["margin"] == pytest.approx(0.0, abs=1e-7)
+
+
 @pytest.mark.parametrize("kind", ["sigmoid", "squared", "hinge"])
 def test_gradcheck_of_pair_losses(kind):
     rows = pair(label=0.9) + pair(atom=1, weight=0.5)

@@ -228,6 +228,13 @@ def test_the_sft_term_weighs_pairs_as_the_loss_does_and_skips_masked_tokens():
     assert (first, second) == pytest.approx((0.75 / 1.75, 0.25 / 1.75))
 
 
+def test_the_sft_term_imitates_the_side_that_is_preferred_and_none_of_a_tie():
+    sides = [(side, label) for label in (0.9, 0.2, 0.5) for side in (1, -1)]
+    rows = [Row(prompt_ids=(5,), completion_ids=(1,), mask=(True,), side=side, label=p) for side, p in sides]
+    assert [float(row.streams["ce"]) for row in with_imitation(rows, 1.0, alone)] == [0.5, 0, 0, 0.5, 0, 0]
+    assert [float(row.streams["ce"]) for row in with_imitation(rows[4:], 1.0, alone)] == [0, 0]
+
+
 def test_mismatched_completions_follow_another_prompt():
     rows = [Row(prompt_ids=(p,), completion_ids=(p, i), mask=(True,) * 2, side=1) for p in range(4) for i in range(2)]
     swapped = mismatched_rows(rows)

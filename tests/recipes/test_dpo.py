@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import torch
 from tiny import byte_tokenizer, llama
 
 from prefrl.cli import main
-from prefrl.config import DPOConfig, ModelConfig
+from prefrl.config import DPOConfig, ModelConfig, SamplingConfig
 from prefrl.evaluate.run_folder import RunFolder, read
 from prefrl.model.engine import Engine
 from prefrl.model.language import LanguageModel
@@ -129,11 +130,35 @@ def test_judged_completions_make_no_pairs(model, judged, tmp_path, capsys):
     assert "this algorithm compares pairs (prompt, chosen, rejected). Type: --algorithm kto" in capsys.readouterr().err
 
 
+def test_columns_that_are_neither_judgements_nor_pairs(write, tmp_path, capsys):
+    rows = write("named.jsonl", [{"prompt": "a", "completion": "b", "good": True}])
+    flags = ("--data.train", rows, "--output", str(tmp_path / "o"))
+    assert main(["dpo", *flags, "--algorithm", "kto"]) == 2
+    assert "An unpaired preference dataset has prompt, completion, label. 'label' is missing" in capsys.readouterr().err
+    assert main(["dpo", *flags, "--overwrite"]) == 2
+    assert "A preference dataset has prompt, chosen, rejected" in capsys.readouterr().err
+
+
+def test_an_algorithm_without_a_pair_loss_is_named(tmp_path, capsys):
+    assert main(["dpo", "--algorithm", "grpo", "--data.train", "a.jsonl", "--output", str(tmp_path / "o")]) == 2
+    assert "algorithm 'grpo' has no pair loss; use dpo, ipo, slic, kto" in capsys.readouterr().err
+
+
 def test_a_tie_is_half_a_win_for_each_side(tmp_path):
     tied = [Pair(prompt=p.prompt, chosen=p.chosen, rejected=p.rejected, tie=1.0) for p in some_pairs(4)]
     (line, *_) = trained(tmp_path / "a", some_policy(), pairs=tied)
     assert line["loss"] == LOG2
     assert line["grad_norm"] == pytest.approx(0.0, abs=1e-6)
+
+
+@pytest.mark.parametrize("name", [*PRESETS, "rpo"])
+def test_which_side_is_named_chosen_does_not_matter(name, tmp_path):
+    algorithm = {"name": "dpo", "pairs": {"sft": 1.0}} if name == "rpo" else name
+    pairs = [replace(pair, label=0.8, tie=0.25) for pair in some_pairs()]
+    swapped = [pair.swap() if i % 2 else pair for i, pair in enumerate(pairs)]
+    one, other = (trained(tmp_path / n, some_policy(), algorithm, pairs=p) for n, p in (("a", pairs), ("b", swapped)))
+    assert [line["chosen_logp"] for line in one] == pytest.approx([line["chosen_logp"] for line in other], rel=1e-5)
+    assert one[-1]["loss"] == pytest.approx(other[-1]["loss"], rel=1e-5)
 
 
 @pytest.mark.parametrize("name", [*PRESETS, "rpo"])
@@ -239,6 +264,43 @@ def test_the_key_sees_adapters_and_their_scale():
             adapter.lora_alpha = scale
         prints.add(reference.fingerprint(policy.module))
     assert len({*prints, reference.fingerprint(some_policy().module)}) == 4
+
+
+def test_the_key_sees_adapters_that_are_off_and_scaled_in_place():
+    policy = some_policy()
+    policy.model = add_lora(policy.model, 2, 0)
+    known = reference.fingerprint(policy.module)
+    with policy.model.disable_adapter():
+        assert reference.fingerprint(policy.module) != known
+    assert reference.fingerprint(policy.module) == known
+    layer = next(part for part in policy.module.modules() if hasattr(part, "scale_layer"))
+    layer.scale_layer(0.5)
+    assert reference.fingerprint(policy.module) != known
+
+
+def test_the_key_sees_buffers_that_no_state_dict_has():
+    policy = some_policy()
+    known = reference.fingerprint(policy.module)
+    saved = policy.module.state_dict()
+    frequencies = next(buffer for name, buffer in policy.module.named_buffers() if name not in saved)
+    frequencies *= 2
+    assert reference.fingerprint(policy.module) != known
+
+
+@pytest.mark.parametrize("package", ["prefrl", "torch", "transformers"])
+def test_another_version_computes_its_own_reference(package, cache, monkeypatch):
+    engine = Engine(some_policy(), ModelConfig())
+    reference.reference_logps(engine, rows_of())
+    monkeypatch.setattr(f"{package}.__version__", "another", raising=False)
+    reference.reference_logps(engine, rows_of())
+    assert len(list(cache.iterdir())) == 2
+
+
+def test_another_temperature_has_its_own_reference(cache):
+    for temperature in (1.0, 0.5):
+        sampling = SamplingConfig(temperature=temperature)
+        reference.reference_logps(Engine(some_policy(), ModelConfig(), sampling=sampling), rows_of())
+    assert len(list(cache.iterdir())) == 2
 
 
 def rows_of(count=3):

@@ -258,7 +258,19 @@ def test_options_that_do_not_go_together(flags, says, tmp_path, capsys):
     assert not (tmp_path / "out").exists()
 
 
-def test_rewards_of_tokens_are_refused(pairs, tmp_path, capsys):
-    spec = "[{kind: length_band, low: 1, high: 9, unit: tokens}]"
+BAND = "{kind: length_band, low: 1, high: 9, unit: tokens}"
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        f"[{BAND}]",
+        f"[{{kind: min, sources: [exact, {BAND}]}}]",
+        "[{kind: gate, source: [IDS], by: exact, threshold: 1}]",
+    ],
+)
+def test_rewards_of_tokens_are_refused(pairs, spec, tmp_path, capsys):
+    (tmp_path / "ids.py").write_text("def count(completion_ids):\n    return len(completion_ids)\n")
+    spec = spec.replace("IDS", f"{{kind: {tmp_path}/ids.py:count, weight: 2}}")
     assert main(["eval", "reward", "--data.train", pairs, "--rewards", spec, "--output", str(tmp_path / "out")]) == 2
     assert "texts in a file have none" in capsys.readouterr().err

@@ -12,7 +12,7 @@ from prefrl.data.preferences import PreferenceStore
 from prefrl.evaluate.run_folder import read
 
 TINY = Path(__file__).parents[2] / "configs" / "tiny" / "loop.yaml"
-PEOPLE = ("--labeller", "{kind: people}", "--comparisons", "2")
+PEOPLE = ("--labeller.kind", "people", "--labeller.utility", "[]", "--comparisons", "2", "--policy.lr", "0.05")
 
 
 @pytest.fixture(scope="module")
@@ -49,7 +49,7 @@ def test_a_loop_waits_for_people_and_goes_on(flags, tmp_path, capsys):
     assert "Round 1 waits for people: 9 of 9 pairs still need a label." in said
     assert f"prefrl label {store}" in said and f"prefrl loop {output}/config.yaml" in said
     assert read(output).state == "waiting"
-    assert "A loop in its first round" in (output / "report.html").read_text()
+    assert "A loop in its first rounds" in (output / "report.html").read_text()
     assert label(store, most=4) == 4
     assert main(["loop", str(output / "config.yaml")]) == 0
     assert "5 of 9 pairs still need a label" in capsys.readouterr().out
@@ -96,7 +96,7 @@ def test_skips_and_second_thoughts(flags, tmp_path):
 
 def test_several_people_label_a_pair(flags, tmp_path, capsys):
     output, store = tmp_path / "run", tmp_path / "store.db"
-    more = ("--labeller", f"{{kind: people, overlap: 2, store: {store}}}", "--comparisons", "2")
+    more = (*PEOPLE, "--labeller.overlap", "2", "--labeller.store", str(store))
     go(flags, output, *more)
     assert label(store, "ann") == 9 and label(store, "ann") == 0
     go(flags, output, *more)

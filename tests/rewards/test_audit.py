@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import random
 
 import numpy as np
@@ -86,6 +87,23 @@ def test_a_component_that_works_against_the_others_has_a_negative_share():
     assert variance_shares({"x": [3.0, -3.0], "y": [-1.0, 1.0]}) == {"x": 1.5, "y": -0.5}
     assert variance_shares({"x": [1.0, -1.0], "y": [-1.0, 1.0]}) == {}  # nothing is left to share
     assert variance_shares({"x": [1.0, -1.0]}) == {}
+
+
+@pytest.mark.parametrize("change", [GroupNormalise, lambda source: Clip(GroupNormalise(source), 0.0, 0.5), Audit])
+def test_what_a_source_said_is_measured_before_it_is_rescaled(change, rollout):
+    rollouts = batch(rollout, "aab", x=[1.0, 3.0, 8.0], y=[1.0, 2.0, 3.0])
+    weight = 0.0 if change is Audit else 1.0
+    found = measured(WeightedSum([(change(Column("x")), weight), (Column("y"), 1.0)]), rollouts)
+    assert [found[f"source/x/{key}"] for key in ("mean", "min", "max")] == [4.0, 1.0, 8.0]
+
+
+def test_a_sum_that_cancels_has_no_shares_and_no_correlations(rollout):
+    """In floating point 0.1 x + 0.2 x - 0.3 x is not 0."""
+    rollouts = batch(rollout, "aaa", x=[0.1, 0.7, 0.9], length=[1, 2, 3])
+    total = WeightedSum([(Column("x"), 0.1), (Column("x"), 0.2), (Column("x"), -0.3)])
+    assert len({score.value for score in total.score(rollouts)}) > 1
+    found = measured(total, rollouts)
+    assert [name for name in found if "share" in name or "total" in name or "reward/" in name] == []
 
 
 def test_groups_of_one_are_compared_with_the_batch(rollout):
@@ -191,6 +209,26 @@ def test_a_source_of_others_is_known_by_what_it_keeps():
     made = [Shy(1.0), Shy(2.0), Shy(1.0, [numeric()]), Shy(1.0, [numeric("gold")])]
     assert len({fingerprint(source)["id"] for source in made}) == 4
     assert fingerprint(Shy(1.0))["reward"]["level"] == 1.0
+
+
+def test_secrets_are_not_recorded():
+    class Caller:
+        """Keeps a secret among plain attributes."""
+
+        name = "caller"
+
+        def __init__(self):
+            self.api_key, self.model = "sk-secret", "m"
+
+        def score(self, rollouts):
+            return []
+
+    password = "sk-secret"
+    held = function(lambda text: float(password in text), name="closure")
+    bound = function(functools.partial(lambda text, hf_token: 1.0, hf_token="sk-secret"), name="partial")
+    for source in (Caller(), held, bound):
+        assert "sk-secret" not in str(fingerprint(source)) and "(not recorded)" in str(fingerprint(source))
+    assert fingerprint(Caller())["reward"]["model"] == "m"
 
 
 def test_state_is_no_part_of_what_a_reward_is(rollout):
