@@ -51,8 +51,8 @@ class RewardConfig(RunConfig):
             or ranked lists: prompt, completions, ranks. The held-out part decides when to stop.
         test: further pairs, never trained on nor used to decide anything, that the final figures are measured on; empty
             measures on the held-out part.
-        test_fraction: in place of test, the share of data.train's prompts set aside for that; the same ones whatever the
-            seed.
+        test_fraction: in place of test, the share of data.train's prompts set aside for that; the same ones whatever
+            the seed.
         labels: how judgements are turned into a loss.
         ensemble: how many members, of what kind.
         length: what is done about a preference for long answers.
@@ -62,8 +62,8 @@ class RewardConfig(RunConfig):
         center: weight of (chosen + rejected)^2, which keeps scores around 0.
         calibrate: divide the scores by the temperature of lowest held-out NLL, so that they are log-odds.
         max_tokens: most tokens of prompt and completion together.
-        long: refuse pairs over max_tokens (within data.max_dropped_fraction), or cut: leave out the oldest messages, then
-            the beginning of the prompt; a completion is never cut.
+        long: refuse pairs over max_tokens (within data.max_dropped_fraction), or cut: leave out the oldest messages,
+            then the beginning of the prompt; a completion is never cut.
     """
 
     model: RewardModelConfig = field(default_factory=RewardModelConfig)

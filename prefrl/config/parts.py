@@ -10,7 +10,6 @@ from prefrl.errors import ConfigError, did_you_mean
 
 EMBEDDED_MODEL = "smollm2-135m"
 Schedule = Literal["constant", "linear", "cosine"]
-_TIE_MODEL = "labels.ties to be rao_kupper or davidson, or no parameter"
 
 
 def require(holds: bool, got: str, expected: str) -> None:
@@ -209,10 +208,10 @@ class LabelConfig:
     def __post_init__(self) -> None:
         require_choices(self)
         require(0.0 <= self.smoothing < 0.5, f"labels.smoothing is {self.smoothing}", "a number in [0, 0.5)")
-        fixed = self.tie_parameter
-        require(0.0 <= fixed < math.inf, f"labels.tie_parameter is {fixed}", "0 (learn it) or more")
-        models_ties = self.ties in ("rao_kupper", "davidson")
-        require(models_ties or not fixed, f"labels.tie_parameter is {fixed}, but labels.ties is {self.ties}", _TIE_MODEL)
+        got = f"labels.tie_parameter is {self.tie_parameter}"
+        require(0.0 <= self.tie_parameter < math.inf, got, "0 (learn it) or more")
+        unread = self.tie_parameter and self.ties in ("drop", "half")
+        require(not unread, f"{got}, but labels.ties is {self.ties}", "labels.ties to be rao_kupper or davidson")
         wrong = {name: weight for name, weight in self.annotator_weights.items() if not 0.0 <= weight < math.inf}
         require(not wrong, f"labels.annotator_weights has {wrong}", "finite weights of 0 or more")
         endless = {word: margin for word, margin in self.strengths.items() if not math.isfinite(margin)}

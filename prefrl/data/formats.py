@@ -90,8 +90,8 @@ def pair_reader(table: Table, strengths: Mapping[str, float] | None = None) -> C
             )
     if strengths and "strength" not in table.columns:
         raise DataError(
-            f"{table.origin} has no column 'strength', but margins are given for {', '.join(map(str, strengths))}; its columns: "
-            f"{', '.join(table.columns)}. Rename the column that holds strengths to 'strength'."
+            f"{table.origin} has no column 'strength', but margins are given for {', '.join(map(str, strengths))}; its "
+            f"columns: {', '.join(table.columns)}. Rename the column that holds strengths to 'strength'."
         )
     read = {*_JUDGED, "strength"} if strengths else _JUDGED
     others = _others(table, {"prompt", "chosen", "rejected", *read})

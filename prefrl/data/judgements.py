@@ -35,8 +35,8 @@ def to_judgements(
     if lists == len(table.rows):
         if labels.strengths:
             raise DataError(
-                f"{table.origin} holds ranked lists only, which have no strength, but labels.strengths gives margins for "
-                f"{', '.join(map(str, labels.strengths))}. Leave it out, or give pairs with a column 'strength'."
+                f"{table.origin} holds ranked lists only, which have no strength, but labels.strengths gives margins "
+                f"for {', '.join(map(str, labels.strengths))}. Leave it out, or give pairs with a column 'strength'."
             )
         rankings = to_rankings(table, max_bad_fraction=max_bad_fraction)
         return Read([*rankings.items], rankings.dropped)

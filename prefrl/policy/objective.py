@@ -162,11 +162,13 @@ def _judged(batch: Batch, gain: Tensor, spec: PairSpec) -> tuple[Tensor, Sums]:
 def _implicit(margin: Tensor, label: Tensor, beta: float) -> Sums:
     """Implicit accuracy and margin of decided judgements, in the direction of the label and whatever their weight.
 
-    The margin of a single completion is how far it is on its side of z0.
+    A margin of exactly 0, as at the reference, is half right. That of a single completion is how far it is on its side
+    of z0.
     """
     decided = label != 0.5
     toward = (margin * torch.sign(label - 0.5))[decided]
-    return {"accuracy": ((toward > 0).float().sum(), decided.sum()), "margin": (beta * toward.sum(), decided.sum())}
+    right = torch.heaviside(toward, toward.new_tensor(0.5))
+    return {"accuracy": (right.sum(), decided.sum()), "margin": (beta * toward.sum(), decided.sum())}
 
 
 def reward_objective(batch: Batch, labels: LabelModel, center: float) -> tuple[Tensor, Sums]:

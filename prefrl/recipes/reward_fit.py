@@ -54,8 +54,8 @@ def fit(
         What was learnt of ties and annotators, by each model that was trained.
 
     Raises:
-        ConfigError: `max_tokens` is more than the model has positions for, or a length correction is wanted, but nothing
-            is held out to fit it on.
+        ConfigError: `max_tokens` is more than the model has positions for, or a length correction is wanted, but
+            nothing is held out to fit it on.
         DataError: nothing to train on, or too many rows over `max_tokens`.
     """
     if 0 < model.most_tokens < config.max_tokens:

@@ -5,6 +5,8 @@ from typing import Any
 import pytest
 
 from prefrl.config import LabelConfig
+from prefrl.data import comparisons
+from prefrl.data.comparisons import Item, Label
 from prefrl.data.formats import to_pairs, to_rankings
 from prefrl.data.judgements import pairs_of, resolve_ties, to_judgements, weigh_annotators
 from prefrl.data.tables import load_table
@@ -240,3 +242,37 @@ def test_annotators_are_weighed() -> None:
         weigh_annotators(judged, {"evee": 0.5})
     with pytest.raises(DataError, match="annotators in the data: none; the column annotator is missing or empty"):
         weigh_annotators([pair()], {"ann": 0.5})
+
+
+def test_strengths_of_lists_are_refused() -> None:
+    table = load_table([{"prompt": "p", "completions": ["a", "b"], "ranks": [1, 2]}])
+    with pytest.raises(DataError, match="ranked lists only, which have no strength"):
+        to_judgements(table, LabelConfig(strengths={"much": 1.0}))
+
+
+def test_numbers_may_name_annotators() -> None:
+    """YAML reads `{0: 0.5}` with a number as the key."""
+    pairs = [pair(), pair(annotator="0")]
+    half: Any = {0: 0.5}
+    assert [judged.weight for judged in weigh_annotators(pairs, half).items] == [1.0, 0.5]
+    other: Any = {7: 1.0}
+    with pytest.raises(DataError, match="names 7; annotators in the data: 0"):
+        weigh_annotators(pairs, other)
+
+
+def test_annotators_of_other_judgements_may_have_a_weight() -> None:
+    assert len(weigh_annotators([pair(annotator="0")], {"7": 1.0}, others={"7"}).items) == 1
+
+
+def test_strengths_of_stored_labels() -> None:
+    """A strength without a margin is an error, as in a file; a label without a strength asks for none."""
+    item = Item(prompt=Prompt(id="1", text="p"), first=Completion(text="a"), second=Completion(text="b"))
+
+    def margin(strength: str, outcome: Any = "first") -> float:
+        label = Label(id="1", item=item.id, annotator="ann", version=1, outcome=outcome, strength=strength)
+        (made,) = comparisons.to_pairs([comparisons.Judgement(item, label)], STRENGTHS)
+        return made.margin
+
+    assert [margin("much"), margin(""), margin("much", "tie")] == [1.5, 0.0, 0.0]
+    with pytest.raises(DataError, match=r"strength is 'muhc'; margins are given for slightly, much\."):
+        margin("muhc")

@@ -42,6 +42,18 @@ def test_the_gradient_is_exact():
     assert (gradient * scores.detach()).sum(0).tolist() == pytest.approx([0.0] * 3, abs=1e-12)  # c knows no scale
 
 
+def test_processes_make_one_correlation():
+    """Two processes with some of the atoms each find the correlation over all, and their part of its gradient."""
+    scores = torch.tensor([[2.0], [0.0], [9.0], [5.0]], dtype=torch.float64)
+    lengths, atom = torch.tensor([13.0, 10.0, 8.0, 7.0]), torch.tensor([0, 0, 1, 1])
+    value, gradient = squared_correlation(scores, lengths, atom)
+    # Of the second pair in deviations: s.l = 2 * 2 * .5, s.s = 2 * 4, l.l = 2 * .25.
+    elsewhere = torch.tensor([[2.0], [8.0], [0.5]])
+    here = squared_correlation(scores[:2], lengths[:2], atom[:2], lambda local: local + elsewhere)
+    torch.testing.assert_close(here[0], value)
+    torch.testing.assert_close(here[1], gradient[:2])
+
+
 @pytest.mark.parametrize(("scores", "lengths"), [([0.0, 0.0], [3.0, 5.0]), ([1.0, 2.0], [4.0, 4.0])])
 def test_nothing_varies(scores, lengths):
     value, gradient = squared_correlation(torch.tensor(scores)[:, None], torch.tensor(lengths), torch.tensor([0, 0]))

@@ -256,7 +256,7 @@ def test_pairs_start_at_log_two_and_pull_apart():
     assert float(loss.detach()) == pytest.approx(math.log(2))
     # beta sigmoid(-margin) on every token of the chosen, against it on the rejected.
     assert torch.autograd.grad(loss, outputs)[0].tolist() == pytest.approx([-0.2, -0.2, 0.2])
-    assert read(sums) == {"accuracy": 0.0, "margin": 0.0, "chosen_logp": -2.0, "rejected_logp": -2.0}
+    assert read(sums) == {"accuracy": 0.5, "margin": 0.0, "chosen_logp": -2.0, "rejected_logp": -2.0}
 
 
 def test_pair_metrics_by_hand():

@@ -151,6 +151,17 @@ def test_a_tie_is_half_a_win_for_each_side(tmp_path):
     assert line["grad_norm"] == pytest.approx(0.0, abs=1e-6)
 
 
+@pytest.mark.parametrize(
+    ("label", "tie", "learnt"),
+    [(1.0, 0.0, 0.9), (0.5, 0.0, 0.5), (1.0, 0.5, 0.7), (0.2, 0.0, 0.74), (0.2, 1.0, 0.5)],
+)
+def test_labels_ties_and_smoothing_are_one_soft_label(label, tie, learnt, tmp_path):
+    pairs = [replace(pair, label=label, tie=tie) for pair in some_pairs(4)]
+    algorithm = {"name": "ipo", "pairs": {"label_smoothing": 0.1}}
+    (line, *_) = trained(tmp_path / "a", some_policy(), algorithm, pairs=pairs)
+    assert line["loss"] == pytest.approx(((2 * learnt - 1) / 0.2) ** 2, abs=1e-4)  # of a margin of 0
+
+
 @pytest.mark.parametrize("name", [*PRESETS, "rpo"])
 def test_which_side_is_named_chosen_does_not_matter(name, tmp_path):
     algorithm = {"name": "dpo", "pairs": {"sft": 1.0}} if name == "rpo" else name
@@ -213,6 +224,11 @@ def test_without_a_reference_none_is_computed(name, cache, monkeypatch, tmp_path
     trained(tmp_path / "run", some_policy(), name, held_out=some_pairs(9)[8:])
     assert "reference" not in asked
     assert not cache.exists()
+
+
+def test_pairs_keep_no_copy_of_the_weights(monkeypatch, tmp_path):
+    monkeypatch.setattr(Engine, "snapshot", lambda _: pytest.fail("a copy of the weights"))
+    trained(tmp_path / "run", some_policy())
 
 
 # Cached log-probs of the reference. ------------------------------------------------------------------------------

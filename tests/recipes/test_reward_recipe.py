@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import random
+import re
 from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -228,11 +229,50 @@ def test_the_residual_is_taken_off_when_serving(model, run, tmp_path):
     assert abs(with_length) > 1.0
 
 
-def test_nothing_held_out(model, run, capsys):
+def test_nothing_held_out(model, run, capsys, tmp_path):
     _, _, figures = run(configured(model), some_pairs(8), [])
-    assert figures == {} and "Not calibrated: no judgement is held out." in capsys.readouterr().out
+    printed = capsys.readouterr().out
+    assert "Not calibrated: no judgement is held out." in printed
+    assert figures == {} and "every pass is made, and the last one kept" in printed
     with pytest.raises(ConfigError, match=r"length\.kind is residual, but nothing is held out"):
         run(configured(model, length=LengthConfig(kind="residual")), some_pairs(8), [], "residual")
+    assert not (tmp_path / "residual" / "metrics.jsonl").exists()  # refused before anything is trained
+
+
+def test_nothing_is_left_to_train_on(model, run, capsys):
+    longer_wins = [pair(i, "yes " * 6, "no") for i in range(4)]
+    with pytest.raises(DataError, match="Of 4 judgements none is left to train on"):
+        run(configured(model, length=LengthConfig(kind="match")), longer_wins, [])
+    assert "4 pairs without a counterpart are left out" in capsys.readouterr().out
+
+
+def test_annotators_weigh_the_same_where_they_are_held_out(model, run, capsys):
+    """What someone of weight 0 said changes nothing: neither the passes, nor the temperature."""
+    trusted = [replace(p, annotator="a") for p in some_pairs(40)]
+    spam = [replace(p.swap(), annotator="b") for p in some_pairs(60, seed=1)]
+    watched = [replace(p, annotator="a") for p in some_pairs(30, seed=2)]
+    labels = LabelConfig(annotator_weights={"a": 1.0, "b": 0.0})
+    _, _, with_spam = run(configured(model, labels=labels), trusted, watched + spam, "with")
+    assert "held-out judgements: kept 30 of 90: 60 of weight 0" in capsys.readouterr().out
+    _, _, without = run(configured(model), trusted, watched, "without")
+    assert with_spam == without and "temperature" in without
+
+
+def test_only_ties_are_not_measured(model, files, write, tmp_path, capsys):
+    rows = [json.loads(line) | {"tie": True} for line in Path(files[1]).read_text().splitlines()]
+    config = configured(model, data=DataConfig(train=files[0]), test=write("ties.jsonl", rows))
+    assert read(reward.run(replace(config, output=str(tmp_path / "run"))).path).status["state"] == "finished"
+    assert "Not measured: none of 30 judgements prefers one side." in capsys.readouterr().out
+
+
+def test_who_contradicts_everyone_is_named(capsys):
+    labels = LabelModel(LabelConfig(reliability="learn"), {"ann": 10, "bob": 10})
+    with torch.no_grad():
+        labels.raw_alpha.copy_(torch.tensor([1.2, -1.2]))
+    figures = reward._annotators([labels])["annotators"]
+    assert [(one["name"], one["flagged"]) for one in figures] == [("bob", True), ("ann", False)]
+    printed = capsys.readouterr().out
+    assert "Annotator bob: reliability -0.20 from 10 judgements" in printed and "ann:" not in printed
 
 
 def test_the_temperature_is_that_of_lowest_nll():
@@ -284,6 +324,23 @@ def test_long_prompts_are_cut_and_counted(model, run, capsys):
     made, _, _ = run(replace(config, long="cut"), long, [], "cut")
     assert "16 of 16 prompts were cut to fit 90 tokens, oldest first" in capsys.readouterr().out
     assert (made.record.max_tokens, made.record.long) == (90, "cut")
+
+
+@pytest.mark.parametrize(
+    ("part", "options", "expected"),
+    [
+        (LabelConfig, {"tie_parameter": 0.5}, "labels.ties to be rao_kupper or davidson"),
+        (LabelConfig, {"ties": "davidson", "tie_parameter": math.inf}, "0 (learn it) or more"),
+        (LabelConfig, {"strengths": {"much": math.nan}}, "finite margins"),
+        (LabelConfig, {"annotator_weights": {"ann": math.nan}}, "finite weights of 0 or more"),
+        (EnsembleConfig, {"kind": "models"}, "2 or more members"),
+        (LengthConfig, {"coef": 3.0}, "length.kind to be penalty"),
+        (LengthConfig, {"kind": "penalty", "coef": math.inf}, "a positive number"),
+    ],
+)
+def test_what_would_do_nothing_or_harm_is_refused(part, options, expected):
+    with pytest.raises(ConfigError, match=re.escape(f"; expected {expected}.")):
+        part(**options)
 
 
 def test_more_tokens_than_positions(model, run):

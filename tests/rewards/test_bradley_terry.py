@@ -95,6 +95,13 @@ def test_from_settings(base, tmp_path):
     assert all(math.isfinite(score) for score in lowest)
 
 
+def test_more_tokens_than_positions_are_refused(base):
+    model = made(base)
+    with pytest.raises(ConfigError, match=r"max_tokens is 2049; .* has positions for 2048 tokens"):
+        rewards.BradleyTerry(model, max_tokens=2049)
+    assert rewards.BradleyTerry(model, max_tokens=2048).max_tokens == 2048
+
+
 def test_refusals(base):
     model = made(base)
     with pytest.raises(ConfigError, match="combine is 'max'; valid: mean, min, lcb"):

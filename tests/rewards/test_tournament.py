@@ -171,13 +171,24 @@ def test_strengths_of_two_are_their_log_odds_as_the_prior_goes():
         assert strengths[3] + strengths[7] == pytest.approx(0.0, abs=1e-9)
 
 
-def test_strengths_are_where_the_gradient_is_0():
+def any_results():
     rng = random.Random(0)
-    results = [(i, j, rng.random()) for i in range(6) for j in range(i) if rng.random() < 0.7]
-    s = bradley_terry_strengths(results, prior=0.1)
+    return [(i, j, rng.random()) for i in range(6) for j in range(i) if rng.random() < 0.7]
+
+
+def chain():
+    """A row of players of whom Newton's full steps go ever further away."""
+    rng = random.Random(35)
+    rows = ([(i, i + 1, rng.choice([0.0, 1.0, 0.01, 0.99]))] * rng.choice([1, 50]) for i in range(29))
+    return [result for row in rows for result in row]
+
+
+@pytest.mark.parametrize(("results", "prior"), [(any_results(), 0.1), (chain(), 1e-4)])
+def test_strengths_are_where_the_gradient_is_0(results, prior):
+    s = bradley_terry_strengths(results, prior=prior)
     for k in s:
         pull = sum((p - sigmoid(s[i] - s[j])) * ((i == k) - (j == k)) for i, j, p in results)
-        assert pull == pytest.approx(0.1 * s[k], abs=1e-9)
+        assert pull == pytest.approx(prior * s[k], abs=1e-9)
 
 
 def test_strengths_find_the_truth_and_use_who_was_beaten():
