@@ -57,7 +57,7 @@ def collect(table: Table, convert: Callable[[dict[str, Any]], T], max_bad_fracti
         reasons = ", ".join(f"{n} {reason} (first: row {first[reason]})" for reason, n in dropped.items())
         raise DataError(
             f"{table.origin}: {bad} of {total} rows cannot be used, at most {max_bad_fraction:.0%} may "
-            f"be dropped: {reasons}. Repair or remove them{', or raise max_bad_fraction.' if items else '.'}"
+            f"be dropped: {reasons}. Repair or remove them{', or raise data.max_dropped_fraction.' if items else '.'}"
         )
     return Read(items, dropped)
 

@@ -18,7 +18,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-import prefrl
 from prefrl.model.embedded import cache_root
 from prefrl.model.engine import Engine
 from prefrl.types import Row
@@ -65,7 +64,7 @@ def fingerprint(module: nn.Module) -> str:
 def _key(engine: Engine, rows: Sequence[Row]) -> str:
     import transformers
 
-    versions = [package.__version__ for package in (prefrl, torch, transformers)]
+    versions = [package.__version__ for package in (torch, transformers)]
     digest = hashlib.blake2b(f"{versions} temperature {engine.sampling.temperature}".encode(), digest_size=16)
     for row in rows:
         digest.update(repr((row.prompt_ids, row.completion_ids, row.mask)).encode())

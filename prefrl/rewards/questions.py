@@ -52,7 +52,7 @@ of exactly this form, with one of {options} in place of X, where {low} is the wo
 Verdict: X"""
 
 VERDICT = "Verdict: "
-_LAST_LINE = re.compile(r"Verdict: (\S+)")
+_LAST_LINE = re.compile(r"[*_]*Verdict:[*_]* (\S+?)[*_]*")  # many models write it in bold
 
 
 @dataclass(frozen=True, slots=True)

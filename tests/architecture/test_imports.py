@@ -40,6 +40,7 @@ ALLOWED: dict[str, set[str]] = {
     "evaluate": NOUNS | MIDDLE,
     "recipes": NOUNS | MIDDLE | {"parsing", "evaluate"},
     "cli": NOUNS | MIDDLE | {"parsing", "evaluate", "recipes"},
+    "__main__": {"cli"},
     "__init__": NOUNS | MIDDLE | {"parsing", "evaluate", "recipes"},
 }
 ANNOTATE = NOUNS | {"data"}

@@ -35,7 +35,7 @@ def test_too_many_bad_rows_name_the_first_of_each_reason() -> None:
         collect(numbers(2, 3, 4, -1, 5, 6), half, 0.49)
     assert str(error.value) == (
         "numbers.jsonl: 3 of 6 rows cannot be used, at most 49% may be dropped: 2 odd (first: row 2), "
-        "1 negative (first: row 4). Repair or remove them, or raise max_bad_fraction."
+        "1 negative (first: row 4). Repair or remove them, or raise data.max_dropped_fraction."
     )
 
 

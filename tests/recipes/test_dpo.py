@@ -303,11 +303,11 @@ def test_the_key_sees_buffers_that_no_state_dict_has():
     assert reference.fingerprint(policy.module) != known
 
 
-@pytest.mark.parametrize("package", ["prefrl", "torch", "transformers"])
+@pytest.mark.parametrize("package", ["torch", "transformers"])
 def test_another_version_computes_its_own_reference(package, cache, monkeypatch):
     engine = Engine(some_policy(), ModelConfig())
     reference.reference_logps(engine, rows_of())
-    monkeypatch.setattr(f"{package}.__version__", "another", raising=False)
+    monkeypatch.setattr(f"{package}.__version__", "another")
     reference.reference_logps(engine, rows_of())
     assert len(list(cache.iterdir())) == 2
 
