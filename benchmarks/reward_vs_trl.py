@@ -65,7 +65,10 @@ def train_trl(args: argparse.Namespace, folder: Path) -> float:
 
     ours = load_reward_model(str(folder / "start"))
     rows = fitting(reward_rows(pairs_of(args.train), ours), args.max_tokens, 1.0).items
-    sides = [{"chosen_ids": [*c.prompt_ids, *c.completion_ids], "rejected_ids": [*r.prompt_ids, *r.completion_ids]} for c, r in rows]
+    sides = [
+        {"chosen_ids": [*c.prompt_ids, *c.completion_ids], "rejected_ids": [*r.prompt_ids, *r.completion_ids]}
+        for c, r in rows
+    ]
     config = TRLConfig(
         output_dir=str(folder / "trl-run"),
         per_device_train_batch_size=args.batch_size,

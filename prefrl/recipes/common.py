@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -39,6 +40,11 @@ T = TypeVar("T")
 @contextmanager
 def start(config: RunConfig, kind: str) -> Iterator[RunFolder]:
     """Open the run folder; threads and seeds are set, and an error is recorded in the folder before it rises."""
+    if int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        raise ConfigError(
+            f"WORLD_SIZE is {os.environ['WORLD_SIZE']}: several processes were started, and each would train on all of "
+            "the data. Start one, without accelerate launch or torchrun."
+        )
     quiet()
     if config.threads:
         torch.set_num_threads(config.threads)

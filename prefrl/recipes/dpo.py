@@ -93,7 +93,7 @@ def optimize_pairs(
     if probe:
         folder.log(0, held_out_metrics(engine, probe, spec), phase="eval")
     step = 0
-    with Progress("DPO", total=steps) as progress:
+    with Progress(resolve(config.algorithm).name, total=steps) as progress:
         for batches in plan:
             for batch in batches:
                 step += 1

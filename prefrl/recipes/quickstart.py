@@ -178,7 +178,7 @@ def dpo_config(config: QuickstartConfig) -> DPOConfig:
 def reward_config(config: QuickstartConfig) -> RewardConfig:
     """A small reward model: the first layers of the base, all trained."""
     model = RewardModelConfig(name=config.model, layers=REWARD_LAYERS, lr=1e-4, schedule="linear", warmup=5)
-    return RewardConfig(seed=config.seed, model=model, epochs=2, batch_size=32)
+    return RewardConfig(seed=config.seed, model=model, epochs=2, batch_size=32, calibrate=False)
 
 
 def own_pairs(config: QuickstartConfig) -> Data:

@@ -289,3 +289,10 @@ def test_what_no_run_could_begin_with_leaves_no_folder(flags, says, tmp_path, ca
     assert main(["rl", "--data.train", "task:products", "--output", str(output), *rewards, *flags]) == 2
     assert says in capsys.readouterr().err
     assert not output.exists()
+
+
+def test_several_processes_are_refused(capsys, monkeypatch, tmp_path):
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    assert main(["sft", str(TINY / "sft.yaml"), "--output", str(tmp_path / "run")]) == 2
+    assert "WORLD_SIZE is 2: several processes were started" in capsys.readouterr().err
+    assert not (tmp_path / "run").exists()
