@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from prefrl import cli
-from prefrl.cli import COMMANDS, main
+from prefrl.cli import COMMANDS, FIRST, main
 from prefrl.policy.algorithms import ALGORITHMS
 
 
@@ -37,7 +37,8 @@ def test_printed_configuration_can_be_read_back(command, tmp_path, capsys):
     printed = capsys.readouterr().out
     file = tmp_path / "config.yaml"
     file.write_text(printed)
-    assert main([command, str(file), "--print-config"]) == 0
+    given = ["--config", str(file)] if command in FIRST else [str(file)]
+    assert main([command, *given, "--print-config"]) == 0
     assert capsys.readouterr().out == printed
     assert isinstance(yaml.safe_load(printed), dict)
 
