@@ -87,7 +87,8 @@ def keep_within(
         raise DataError(
             f"{dropped} of {len(items)} are longer than the limit of {limit} tokens for {what}, at most "
             f"{max_dropped_fraction:.0%} may be dropped; the longest has {lengths[longest]} (number "
-            f"{longest + 1}). Raise the limit to {lengths[longest]}, or shorten those rows; nothing is cut."
+            f"{longest + 1}). Raise the limit to {lengths[longest]}, or shorten those rows; none of them is cut, "
+            "a completion never is."
         )
     return Read(kept, {f"{what} longer than {limit} tokens": dropped})
 

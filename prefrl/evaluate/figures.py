@@ -153,6 +153,7 @@ def histogram(groups: Mapping[str, Sequence[float]], *, bins: int = 30, xlabel: 
             axes.hist(kept, edges, color=colour, alpha=0.16, histtype="stepfilled")
             axes.hist(kept, edges, color=colour, linewidth=1.6, histtype="step", label=name + lost)
         _integer_counts(axes)
+        _short_ticks(axes)
         legend(axes)
 
     return plot(draw, xlabel=xlabel, ylabel="count", title=title)
@@ -379,6 +380,12 @@ def _integer_counts(axes: Axes) -> None:
     from matplotlib.ticker import MaxNLocator
 
     axes.yaxis.set_major_locator(MaxNLocator(5, integer=True, steps=[1, 2, 5, 10]))
+
+
+def _short_ticks(axes: Axes) -> None:
+    """Few labels of few digits: those of very small and very large values have their power of ten beside the axis."""
+    axes.locator_params(axis="x", nbins=6)
+    axes.ticklabel_format(axis="x", scilimits=(-2, 4))
 
 
 def _percent_formatter() -> Any:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from prefrl.evaluate.shares import Share, number, percent, plain
+from prefrl.evaluate.shares import Share, amount, percent, plain
 
 CLOSE = math.log(3)
 """A margin below it gives neither side a probability above 3/4."""
@@ -150,7 +150,7 @@ def mean(values: Sequence[float]) -> float:
 def describe(margins: Sequence[float]) -> str:
     """Quartiles and tails of margins in words."""
     low, quarter, _, most, high = quantiles(margins, (0.05, 0.25, 0.5, 0.75, 0.95))
-    return f"half lie in [{number(quarter)}, {number(most)}], nine in ten in [{number(low)}, {number(high)}]"
+    return f"half lie in [{amount(quarter)}, {amount(most)}], nine in ten in [{amount(low)}, {amount(high)}]"
 
 
 def _rises(margins: Sequence[float], inverse: float) -> float:

@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING, Any
 
 from prefrl.evaluate.margins import describe, quantiles
-from prefrl.evaluate.shares import number, percent, percents, plain
+from prefrl.evaluate.shares import amount, number, percent, percents, plain
 from prefrl.evaluate.statistics import SignTest
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def rows(quality: RewardQuality) -> list[Row]:
         ("  at its best scale", number(quality.scaled_nll), _scale(quality.temperature)),
         ("Brier", number(quality.brier), "guessing costs 0.25"),
         ("ECE", number(quality.ece), "0 is perfectly calibrated"),
-        ("mean margin", number(quality.margin), f"score(chosen) - score(rejected); {describe(quality.margins)}"),
+        ("mean margin", amount(quality.margin), f"score(chosen) - score(rejected); {describe(quality.margins)}"),
         *(quality.length.rows() if quality.length is not None else ()),
         *(_baseline_row(quality, baseline) for baseline in quality.baselines),
         *(quality.tied.rows() if quality.tied is not None else ()),

@@ -30,6 +30,7 @@ from prefrl.evaluate.blocks import (
     show_seconds,
 )
 from prefrl.evaluate.files import write_atomic, writing
+from prefrl.evaluate.fitted_section import temperature_of
 from prefrl.evaluate.quality_sections import quality_section
 from prefrl.evaluate.run_folder import REPORT, RunData, RunFolder, read
 from prefrl.evaluate.sections import (
@@ -97,10 +98,16 @@ def write_report(run: RunFolder | str | Path, report: Report | None = None) -> P
 
 
 def write_run_report(run: RunFolder | str | Path, quality: RewardQuality | None = None) -> Path:
-    """Write the standard report of a run; with a section on its reward model where its quality is given."""
+    """Write the standard report of a run; with a section on its reward model where its quality is given.
+
+    Where the summary has a fitted temperature, the calibration is shown as it was before, too.
+    """
     data = read(run.path if isinstance(run, RunFolder) else run)
-    extra = [quality_section(quality)] if quality is not None else []
-    return write_report(run, standard_sections(data, extra=extra))
+    if quality is None:
+        return write_report(run, standard_sections(data))
+    temperature = temperature_of(data.status.get("summary") or {})
+    before = quality.at_temperature(1.0 / temperature) if temperature != 1.0 else None
+    return write_report(run, standard_sections(data, extra=[quality_section(quality, before=before)]))
 
 
 def _render(report: Report, data: RunData, pictures: Mapping[int, str]) -> str:

@@ -27,6 +27,7 @@ from prefrl.evaluate.blocks import (
     show_number,
     show_seconds,
 )
+from prefrl.evaluate.fitted_section import fitted_sections
 from prefrl.evaluate.frontier_figures import overoptimisation_sections
 from prefrl.evaluate.run_folder import RunData
 from prefrl.evaluate.source_sections import source_sections
@@ -141,7 +142,7 @@ def standard_sections(
     headline: Sequence[tuple[str, str, str]] = (),
     extra: Sequence[Block] = (),
 ) -> Report:
-    """A whole report: headline, alarms, curves, samples, `extra`, then the setup.
+    """A whole report: headline, alarms, curves, samples, `extra`, what was fitted, then the setup.
 
     Args:
         data: the run.
@@ -152,6 +153,7 @@ def standard_sections(
     blocks: list[Block] = [Headline([*headline, *headline_figures(data)])]
     blocks += [Warnings(find_alarms(data)), *curve_sections(data)]
     blocks += [*overoptimisation_sections(data), *source_sections(data), *sample_sections(data)]
+    extra = [*extra, *fitted_sections(data.status.get("summary") or {})]
     return Report(title=title or plain_title(data), lead=lead, blocks=[*blocks, *extra, *setup_sections(data)])
 
 

@@ -59,8 +59,13 @@ def percent(value: float) -> str:
 
 
 def number(value: float) -> str:
-    """Three digits after the point; a figure that does not exist says so."""
-    return f"{value:.3f}" if math.isfinite(value) else "undefined"
+    """Three digits after the point, and no sign before a zero; a figure that does not exist says so."""
+    return f"{value:z.3f}" if math.isfinite(value) else "undefined"
+
+
+def amount(value: float) -> str:
+    """As `number`, but a tiny one is a power of ten: the unit of a score may be any."""
+    return f"{value:.1e}" if 0 < abs(value) < 5e-4 else number(value)
 
 
 def plain(values: Mapping[str, float]) -> dict[str, float | None]:

@@ -101,6 +101,11 @@ def load_reward_scorer(folder: str, *, dtype: str = "auto", device: str = "auto"
     if found is None or found[0].kind == "heads":
         return load_reward_model(folder, dtype=dtype, device=device)
     record, prints = found
+    if not place.is_dir():
+        raise ModelError(
+            f"{folder} is an ensemble of {record.members} models on the hub; expected a folder, as ensembles of kind "
+            f"models are not loaded by their id. Type: hf download {folder} --local-dir FOLDER, and give that path."
+        )
     places = [place / FOLDER / str(index) for index in range(record.members)]
     missing = [str(member) for member in places if not member.is_dir()]
     if missing:

@@ -207,7 +207,8 @@ class Loop:
             model = reward_recipe.new_model(config.model, seed, config.ensemble)
             if self.config.warm_start and number > 1:
                 warm(model, self._checkpoint("reward", number - 1))
-            reward_recipe.fit(self.folder, model, train, watch, config, phase=f"reward_{number}")
+            labels = reward_recipe.fit(self.folder, model, train, watch, config, phase=f"reward_{number}")
+            fitted = reward_recipe.finish(model, watch, config, labels)
             model.save(self._checkpoint("reward", number))
             figures = reward_figures(model, held_out, number)
             if figures:
@@ -216,7 +217,7 @@ class Loop:
                     "pairs right",
                     flush=True,
                 )
-            return {"trained_on": len(train), "watched": len(watch), **figures}
+            return {"trained_on": len(train), "watched": len(watch), **fitted, **figures}
 
         self.journal.phase(f"{number}/fit", work, [self._checkpoint("reward", number)])
 

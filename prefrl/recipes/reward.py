@@ -29,7 +29,8 @@ from prefrl.recipes.common import (
     start,
     train_and_held_out,
 )
-from prefrl.recipes.reward_fit import Judgements, fit
+from prefrl.recipes.reward_figures import Sides, ensemble_figures, judge_pairs, tie_figures
+from prefrl.recipes.reward_fit import Judgements, fit, fixed_labels
 from prefrl.recipes.reward_serving import finish, pairs_among
 from prefrl.types import Pair, Ranking
 
@@ -51,10 +52,15 @@ def run(config: RewardConfig) -> RunFolder:
         labels = fit(folder, model, train, held_out, config)
         figures = {"fitted": finish(model, held_out, config, labels)} | _annotators(labels)
         model.save(final_checkpoint(folder))
-        quality = _measured(model, test or held_out, train)
+        pairs = pairs_among(test or held_out)
+        judged = judge_pairs(model, pairs)
+        quality = _measured(judged, pairs, train)
+        figures |= tie_figures(judged, pairs, fixed_labels(config.labels, labels)) | ensemble_figures(judged, pairs)
+        if pairs:
+            figures["measured_on"] = "test" if test else "held out"
         if quality is not None:
             Console().print(quality.table())
-            figures |= {"measured_on": "test" if test else "held out"} | calibration(quality, model.record.temperature)
+            figures |= calibration(quality, model.record.temperature)
         conclude(folder, (quality.to_dict() if quality else last_metrics(folder, "train")) | figures, quality)
     return folder
 
@@ -81,19 +87,20 @@ def pair_quality(model: RewardScorer, held_out: Judgements, train: Judgements) -
     Scores are those that are served, means over members; completions over the model's `max_tokens` are unscored.
     """
     pairs = pairs_among(held_out)
-    limit = model.record.max_tokens
-    prompts = [pair.prompt for pair in pairs for _ in range(2)]
-    found = model.judge(prompts, [c for pair in pairs for c in (pair.chosen, pair.rejected)], max_tokens=limit)
-    scores = [judged.mean if judged.scores else math.nan for judged in found]
-    return evaluate_pairs(scores[::2], scores[1::2], pairs, pairs_among(train))
+    return _quality(judge_pairs(model, pairs), pairs, train)
 
 
-def _measured(model: RewardScorer, judgements: Judgements, train: Judgements) -> RewardQuality | None:
-    """`pair_quality`, or None, with a line that says so, where all pairs are ties."""
-    if any(pair.label != 0.5 and pair.tie < 0.5 for pair in pairs_among(judgements)):
-        return pair_quality(model, judgements, train)
-    if judgements:
-        print(f"Not measured: none of {len(judgements)} judgements prefers one side.")
+def _quality(judged: Sequence[Sides], pairs: Sequence[Pair], train: Judgements) -> RewardQuality:
+    chosen, rejected = ([sides[k].mean if sides[k].scores else math.nan for sides in judged] for k in (0, 1))
+    return evaluate_pairs(chosen, rejected, pairs, pairs_among(train))
+
+
+def _measured(judged: Sequence[Sides], pairs: Sequence[Pair], train: Judgements) -> RewardQuality | None:
+    """The quality, or None, with a line that says so, where all pairs are ties."""
+    if any(pair.label != 0.5 and pair.tie < 0.5 for pair in pairs):
+        return _quality(judged, pairs, train)
+    if pairs:
+        print(f"Not measured: none of {len(pairs)} pairs prefers one side.")
     return None
 
 

@@ -38,21 +38,20 @@ def finish(
         learnt: what `fit` returned.
 
     Returns:
-        What was fitted, for the summary of a run.
+        What was fitted, and the tie model where there is one, for the summary of a run.
 
     Raises:
         ConfigError: a length correction is wanted, but nothing is held out.
     """
     labels = fixed_labels(config.labels, learnt)
-    _describe(model, labels, learnt)
+    figures = _describe(model, labels, learnt)
     scored = _scored(model, resolved(held_out, config.labels, config.labels.annotator_weights).items, config)
     if scored is None:
         if config.length.kind == "residual":
             raise ConfigError("length.kind is residual, but nothing is held out to fit it on. Set data.eval_fraction.")
         print("Not calibrated: no judgement is held out.")
-        return {}
+        return figures
     scores, lengths, rows = scored
-    figures: dict[str, Any] = {}
     if config.length.kind == "residual":
         slope, centre = length_slope(scores, lengths, _atoms(rows)), float(lengths.mean())
         scores = scores - slope * (lengths - centre)
@@ -72,12 +71,13 @@ def finish(
     return figures
 
 
-def _describe(model: RewardScorer, labels: LabelModel, learnt: Sequence[LabelModel]) -> None:
-    """Put what was learnt of ties and annotators into the record."""
+def _describe(model: RewardScorer, labels: LabelModel, learnt: Sequence[LabelModel]) -> dict[str, Any]:
+    """Put what was learnt of ties and annotators into the record; the tie model, where there is one."""
     alphas = [{figures.name: figures.alpha for figures in one.report()} for one in learnt if one.alphas.requires_grad]
     trust = {name: fmean(own[name] for own in alphas) for name in alphas[0]} if alphas else {}
     ties = labels.config.ties if labels.models_ties else ""
     model.record = replace(model.record, tie_model=ties, tie_parameter=labels.tie_parameter, reliability=trust)
+    return {"tie_model": ties, "tie_parameter": labels.tie_parameter} if ties else {}
 
 
 def _scored(

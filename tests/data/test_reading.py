@@ -76,7 +76,7 @@ def test_keep_within_refuses_by_default() -> None:
         keep_within(["a", "b", "c"], [5, 6, 9], 5, "prompt")
     assert str(error.value) == (
         "2 of 3 are longer than the limit of 5 tokens for prompt, at most 0% may be dropped; the longest has "
-        "9 (number 3). Raise the limit to 9, or shorten those rows; nothing is cut."
+        "9 (number 3). Raise the limit to 9, or shorten those rows; none of them is cut, a completion never is."
     )
     with pytest.raises(DataError, match="1 of 1"):
         keep_within(["a"], [6], 5, "prompt", max_dropped_fraction=1.0)

@@ -60,4 +60,4 @@ def test_the_win_rate_rises_every_round(seed, tmp_path):
     wins, accuracy = loop(tmp_path, seed)
     assert 0.5 < wins[0] < wins[1] < wins[2], wins
     assert wins[2] > 0.85, wins
-    assert accuracy[-1] > 0.8, accuracy
+    assert accuracy[-1] > 0.7, accuracy

@@ -9,6 +9,7 @@ from tiny import byte_tokenizer, llama
 from prefrl.errors import ModelError
 from prefrl.model.ensemble import load_reward_scorer, new_ensemble
 from prefrl.model.reward_model import load_reward_model, new_reward_model
+from prefrl.model.reward_record import RewardRecord
 from prefrl.types import Completion, Prompt
 
 ASKED = [(Prompt(id="a", text="What is it?"), Completion(text=t)) for t in (" A word.", " ", "", " Nothing at all.")]
@@ -98,6 +99,13 @@ def test_a_lost_member_is_missed(base, tmp_path):
     (tmp_path / "rm" / "members" / "1").rename(tmp_path / "elsewhere")
     with pytest.raises(ModelError, match=r"an ensemble of 3 models, but .*members/1 is missing"):
         load_reward_scorer(str(tmp_path / "rm"))
+
+
+def test_an_ensemble_of_models_is_not_loaded_from_the_hub(monkeypatch):
+    record = RewardRecord(kind="models", members=3)
+    monkeypatch.setattr("prefrl.model.ensemble.read_record", lambda _: (record, {}))
+    with pytest.raises(ModelError, match=r"org/rm is an ensemble of 3 models on the hub.*hf download org/rm "):
+        load_reward_scorer("org/rm")
 
 
 def test_exchanged_members_are_noticed(base, tmp_path):

@@ -275,7 +275,7 @@ def command_of(path):
         return "distill"
     if path.stem.startswith("reward"):
         return "reward"
-    return path.parent.name if path.parent.name in ("reward", "rejection", "distill") else path.stem
+    return path.parent.name if path.parent.name in ("reward", "rejection", "distill", "loop") else path.stem
 
 
 @pytest.mark.parametrize("path", sorted(CONFIGS.rglob("*.yaml")), ids=lambda p: str(p.relative_to(CONFIGS)))

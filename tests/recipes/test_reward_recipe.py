@@ -113,6 +113,32 @@ def test_ensembles_end_to_end(kind, model, files, tmp_path):
     assert steps == list(range(1, len(steps) + 1))
 
 
+def test_what_was_fitted_is_in_the_summary_and_the_report(model, write, tmp_path):
+    rng = random.Random(3)
+    rows = [
+        {"prompt": p.prompt.messages[0]["content"], "chosen": p.chosen.text, "rejected": p.rejected.text}
+        | {"annotator": "ann" if i % 3 else "bob", "tie": rng.random() < 0.2}
+        for i, p in enumerate(some_pairs(100))
+    ]
+    labels, ensemble = LabelConfig(ties="davidson", reliability="learn"), EnsembleConfig(members=3)
+    data = DataConfig(train=write("train.jsonl", rows), eval_fraction=0.4)
+    config = configured(model, labels=labels, ensemble=ensemble, data=data, output=str(tmp_path / "run"))
+    folder = reward.run(config).path
+    summary = read(folder).status["summary"]
+    record = load_reward_scorer(str(folder / "checkpoints" / "final")).record
+    assert summary["fitted"]["tie_model"] == "davidson"
+    assert summary["fitted"]["tie_parameter"] == record.tie_parameter > 0
+    counts = summary["ensemble"]["accuracy_by_spread"]
+    assert [sum(column) for column in zip(*counts, strict=True)] == summary["accuracy_counts"]
+    assert summary["ensemble"]["members"] == 3 and summary["ensemble"]["spread"] > 0
+    pairs = summary["tie_shares"]["pairs"]
+    assert summary["tie_shares"]["observed"] == pytest.approx(1 - summary["accuracy_counts"][1] / pairs)
+    assert 0 < summary["tie_shares"]["predicted"] < 1
+    page = (folder / "report.html").read_text(encoding="utf-8")
+    for text in ("What was fitted", "Davidson", "accuracy, least sure third", ">bob<"):
+        assert text in page
+
+
 def test_resampling_by_hand():
     rows = [
         tuple(Row(prompt_ids=(1,), completion_ids=(i, s), mask=(False, True), weight=0.5) for s in (2, 3))
@@ -262,7 +288,7 @@ def test_only_ties_are_not_measured(model, files, write, tmp_path, capsys):
     rows = [json.loads(line) | {"tie": True} for line in Path(files[1]).read_text().splitlines()]
     config = configured(model, data=DataConfig(train=files[0]), test=write("ties.jsonl", rows))
     assert read(reward.run(replace(config, output=str(tmp_path / "run"))).path).status["state"] == "finished"
-    assert "Not measured: none of 30 judgements prefers one side." in capsys.readouterr().out
+    assert "Not measured: none of 30 pairs prefers one side." in capsys.readouterr().out
 
 
 def test_who_contradicts_everyone_is_named(capsys):
@@ -321,6 +347,10 @@ def test_long_prompts_are_cut_and_counted(model, run, capsys):
     config = replace(configured(model), max_tokens=90)
     with pytest.raises(DataError, match="longer than the limit of 90 tokens"):
         run(config, long, [], "refused")
+    wordy = [replace(p, chosen=Completion(text="on " * 40)) for p in long]
+    with pytest.raises(DataError, match=r"none of them is cut, a completion never is\."):
+        run(replace(config, long="cut"), wordy, [], "wordy")
+    capsys.readouterr()
     made, _, _ = run(replace(config, long="cut"), long, [], "cut")
     assert "16 of 16 prompts were cut to fit 90 tokens, oldest first" in capsys.readouterr().out
     assert (made.record.max_tokens, made.record.long) == (90, "cut")
