@@ -60,4 +60,5 @@ def pair_config(config: LoopConfig, seed: int) -> DPOConfig:
         epochs=config.epochs,
         batch_size=config.batch_size,
         max_tokens=config.reward.max_tokens,
+        cache_reference=False,  # every round has its own pairs and start weights: none would be found again
     )

@@ -308,3 +308,13 @@ def test_two_at_once_are_refused(interrupted, flags, capsys):
     with alone(interrupted):
         assert go(flags, interrupted) == 2
     assert "Another process is at work" in capsys.readouterr().err
+
+
+def test_reward_models_of_a_loop_are_finished_for_serving(flags, tmp_path, monkeypatch):
+    monkeypatch.setattr("prefrl.recipes.reward_serving.FEWEST", 1)
+    monkeypatch.setattr("prefrl.recipes.reward_fit.FEWEST", 1)
+    more = ("--rounds", "1", "--steps", "1", "--reward.data.eval_fraction", "0.5")
+    assert go(flags, tmp_path / "run", *more) == 0
+    record = load_reward_model(str(tmp_path / "run" / "checkpoints" / "round_1" / "reward")).record
+    assert record.temperature != 1.0 and record.std is not None
+    assert read(tmp_path / "run").status["summary"]["round 1"]["temperature"] == record.temperature
