@@ -46,7 +46,7 @@ def _temperature(summary: Mapping[str, Any]) -> list[Row]:
     if {"raw", "calibrated"} <= found.keys():
         for name, hint in (("nll", "guessing costs 0.693"), ("ece", "0 is perfectly calibrated")):
             before, after = (_known(found[when].get(name)) for when in ("raw", "calibrated"))
-            rows.append((f"  {name.upper()}", f"{before} → {after}", f"before → after; {hint}"))
+            rows.append((f"  {name.upper()}", f"{before} → {after}", f"before → after, of the decided pairs; {hint}"))
     return rows
 
 
