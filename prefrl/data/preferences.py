@@ -45,6 +45,11 @@ CREATE TRIGGER labels_remain BEFORE DELETE ON labels BEGIN SELECT RAISE(ABORT, '
 _LABEL = "id, item, annotator, version, outcome, strength, note, time"
 _LIVE = "version = (SELECT MAX(version) FROM labels o WHERE o.item = l.item AND o.annotator = l.annotator)"
 
+_OPEN = (
+    "NOT EXISTS (SELECT 1 FROM labels WHERE item = i.id AND annotator = ?) AND "
+    "(SELECT COUNT(DISTINCT annotator) FROM labels WHERE item = i.id) < overlap"
+)
+
 
 class PreferenceStore:
     """Items and labels in one SQLite file; use it as a context manager.
@@ -66,17 +71,22 @@ class PreferenceStore:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             self._db = sqlite3.connect(self.path, timeout=60, isolation_level=None)
             try:
-                self._open()
+                self._open(create)
             except BaseException:
                 self._db.close()
                 raise
 
     def add_items(self, items: Sequence[Item]) -> int:
-        """Add what is not there yet; how many that were."""
+        """Add what is not there yet; how many that were. One that is there stays, unless more people should label it.
+        """
         rows = [(item.id, item.overlap, _dumps(item.to_dict())) for item in items]
         with self._writing():
             before = self._count("items")
-            self._db.executemany("INSERT OR IGNORE INTO items (id, overlap, body) VALUES (?, ?, ?)", rows)
+            self._db.executemany(
+                "INSERT INTO items (id, overlap, body) VALUES (?, ?, ?) ON CONFLICT (id) DO UPDATE "
+                "SET overlap = excluded.overlap, body = excluded.body WHERE excluded.overlap > overlap",
+                rows,
+            )
             return self._count("items") - before
 
     def items(self) -> list[Item]:
@@ -88,12 +98,12 @@ class PreferenceStore:
 
         A skip counts as a label here, so nobody waits for an item that cannot be judged.
         """
-        rows = self._read(
-            "SELECT body FROM items i WHERE NOT EXISTS (SELECT 1 FROM labels WHERE item = i.id AND annotator = ?) AND "
-            "(SELECT COUNT(DISTINCT annotator) FROM labels WHERE item = i.id) < overlap ORDER BY number",
-            (annotator,),
-        )
+        rows = self._read(f"SELECT body FROM items i WHERE {_OPEN} ORDER BY number", (annotator,))
         return [_item(body) for (body,) in rows]
+
+    def is_open(self, item: str, annotator: str) -> bool:
+        """Whether an item is one of `open_items`, which others label too."""
+        return bool(self._read(f"SELECT 1 FROM items i WHERE {_OPEN} AND id = ?", (annotator, item)))
 
     def submit(
         self,
@@ -195,26 +205,36 @@ class PreferenceStore:
     ) -> None:
         self.close()
 
-    def _open(self) -> None:
+    def _open(self, create: bool) -> None:
+        if self._is_new() and not create:  # before anything is changed: the file may be somebody else's
+            raise DataError(f"{self.path} is empty; expected a preference store. prefrl loop makes one.")
         self._db.execute("PRAGMA journal_mode = WAL")
         self._db.execute("PRAGMA synchronous = FULL")  # a label is somebody's time: durable on return
         self._db.execute("PRAGMA foreign_keys = ON")
         with self._writing():  # two who open a new store at once must not both make its tables
-            (tables,) = self._db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
-            (application,) = self._db.execute("PRAGMA application_id").fetchone()
-            (version,) = self._db.execute("PRAGMA user_version").fetchone()
-            if not tables and not application:
+            if self._is_new():
                 for statement in _statements(_TABLES):
                     self._db.execute(statement)
                 self._db.execute(f"PRAGMA application_id = {_APPLICATION}")
                 self._db.execute(f"PRAGMA user_version = {_VERSION}")
-            elif (application, version) != (_APPLICATION, _VERSION):
-                raise DataError(
-                    f"{self.path} is another kind of database; expected a preference store of this version."
-                )
         (health,) = self._db.execute("PRAGMA quick_check(1)").fetchone()
         if health != "ok":
             raise DataError(f"The preference store {self.path} is damaged ({health}); restore it from a copy.")
+
+    def _is_new(self) -> bool:
+        """Whether the database is empty.
+
+        Raises:
+            DataError: it is another kind of database.
+        """
+        (tables,) = self._db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
+        (application,) = self._db.execute("PRAGMA application_id").fetchone()
+        (version,) = self._db.execute("PRAGMA user_version").fetchone()
+        if not tables and not application:
+            return True
+        if (application, version) != (_APPLICATION, _VERSION):
+            raise DataError(f"{self.path} is another kind of database; expected a preference store of this version.")
+        return False
 
     def _import_row(self, row: Mapping[str, Any], where: str) -> int:
         try:

@@ -7,7 +7,9 @@ from __future__ import annotations
 
 import getpass
 import hashlib
+import io
 import sys
+import textwrap
 import unicodedata
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
@@ -18,7 +20,7 @@ from prefrl.data.comparisons import Item, Outcome
 from prefrl.data.preferences import PreferenceStore
 from prefrl.errors import ConfigError
 
-KEYS = "a: A is better   b: B is better   t: tie   s: skip   u: undo the last   q: quit"
+KEYS = "a: A is better   b: B is better   t: tie   s: skip   u: change the last   q: quit"
 _CHOICES: dict[str, tuple[Outcome, Outcome]] = {  # as shown, and with the sides exchanged
     "a": ("first", "second"),
     "b": ("second", "first"),
@@ -37,6 +39,8 @@ def run(config: LabelCommandConfig) -> None:
     if not config.store:
         raise ConfigError("No store was named. Type: prefrl label runs/loop, or the .db file of a preference store.")
     annotator = config.annotator.strip() or _login()
+    if isinstance(sys.stdout, io.TextIOWrapper):  # a terminal that lacks a character gets its code
+        sys.stdout.reconfigure(errors="backslashreplace")
     with PreferenceStore(_store(config.store), create=False) as store:
         items = store.open_items(annotator)
         if not items:
@@ -55,18 +59,22 @@ def swapped(item: Item, annotator: str) -> bool:
 
 
 def _ask(store: PreferenceStore, items: Sequence[Item], annotator: str, single: bool) -> None:
-    at = 0
+    at, mine = 0, set[str]()
     while at < len(items):
         item = items[at]
+        if item.id not in mine and not store.is_open(item.id, annotator):  # others labelled it in the meantime
+            at += 1
+            continue
         exchanged = swapped(item, annotator)
         _show(item, exchanged, f"{at + 1} of {len(items)}")
         key = _key(single)
         if key == "q":
             return
         if key == "u":
-            at = max(0, at - 1)
+            at = max((place for place in range(at) if items[place].id in mine), default=at)
         elif key in _CHOICES:
             store.submit(item.id, annotator, _CHOICES[key][exchanged])
+            mine.add(item.id)
             at += 1
         else:
             print(f"Got {key!r}. {KEYS}", flush=True)
@@ -77,9 +85,9 @@ def _show(item: Item, exchanged: bool, place: str) -> None:
     messages = item.prompt.messages or ({"role": "prompt", "content": item.prompt.text},)
     print(f"\n{'-' * 30} {place} {'-' * 30}")
     for message in messages:
-        print(f"[{visible(str(message.get('role', '')))}] {visible(str(message.get('content') or ''))}")
+        print(f"[{visible(str(message.get('role', '')))}]\n{_quoted(str(message.get('content') or ''))}")
     for name, side in zip("AB", sides, strict=True):
-        print(f"\n=== {name} ===\n{visible(side.text)}{'' if side.finished else ' [cut off]'}")
+        print(f"\n=== {name} ===\n{_quoted(side.text)}{'' if side.finished else ' [cut off]'}")
     print("\na/b/t/s/u/q > ", end="", flush=True)
 
 
@@ -91,6 +99,11 @@ def visible(text: str) -> str:
         return character if plain else f"<U+{ord(character):04X}>"
 
     return "".join(map(shown, text))
+
+
+def _quoted(text: str) -> str:
+    """A visible text on lines that begin with a bar, so that no line of it passes for a heading."""
+    return textwrap.indent(visible(text), "| ", lambda _: True) or "|"
 
 
 @contextmanager
@@ -123,9 +136,21 @@ def _key(single: bool) -> str:
     typed = sys.stdin.read(1) if single else sys.stdin.readline()
     if typed in ("", "\x04"):
         raise EOFError
+    if single and typed == "\x1b":
+        _skip_sequence()
+        return "escape"
     if single:
         print(typed.strip(), flush=True)
     return typed.strip().lower()
+
+
+def _skip_sequence() -> None:
+    """Read what follows an escape: an arrow key sends `ESC [ A`, whose last letter must not become a label."""
+    following = sys.stdin.read(1)
+    if following == "O":
+        sys.stdin.read(1)
+    while following == "[" and not "@" <= (sys.stdin.read(1) or "@") <= "~":
+        pass
 
 
 def _store(name: str) -> Path:
