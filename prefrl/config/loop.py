@@ -19,7 +19,7 @@ class LabellerConfig:
         noise: temperature of a simulator's choice, sigmoid(difference / noise) for the first; 0 never errs.
         tie_width: a simulator calls utilities at most so far apart a tie.
         flip: share of a simulator's choices that are turned around.
-        store: the preference store, a .db file; empty keeps it in the run folder.
+        store: the preference store that people label in, a .db file; empty keeps it in the run folder.
         overlap: how many people label a pair.
     """
 
@@ -60,7 +60,7 @@ class LoopConfig(RunConfig):
         random_share: share of pairs taken at random all the same.
         max_per_prompt: most pairs of a prompt in a round.
         reward: the reward model, trained on all labels so far; reward.data.eval_fraction of them stop it early.
-        combine: what an ensemble's score is: mean, min, or lcb (a standard deviation below the mean).
+        combine: what the score of an ensemble is: mean, min, or lcb (a standard deviation below the mean).
         warm_start: train the reward model of the round before further, rather than a fresh one.
         learn: from the reward model (any algorithm; one with a pair loss ranks the policy's own samples), or from the
             labelled pairs directly (algorithms with a pair loss).

@@ -77,8 +77,7 @@ class PreferenceStore:
                 raise
 
     def add_items(self, items: Sequence[Item]) -> int:
-        """Add what is not there yet; how many that were. One that is there stays, unless more people should label it.
-        """
+        """Add what is not there yet; how many that were. One that is there stays, but for an overlap that grew."""
         rows = [(item.id, item.overlap, _dumps(item.to_dict())) for item in items]
         with self._writing():
             before = self._count("items")
@@ -98,12 +97,12 @@ class PreferenceStore:
 
         A skip counts as a label here, so nobody waits for an item that cannot be judged.
         """
-        rows = self._read(f"SELECT body FROM items i WHERE {_OPEN} ORDER BY number", (annotator,))
+        rows = self._read(f"SELECT body FROM items i WHERE {_OPEN} ORDER BY number", (_storable(annotator),))
         return [_item(body) for (body,) in rows]
 
     def is_open(self, item: str, annotator: str) -> bool:
         """Whether an item is one of `open_items`, which others label too."""
-        return bool(self._read(f"SELECT 1 FROM items i WHERE {_OPEN} AND id = ?", (annotator, item)))
+        return bool(self._read(f"SELECT 1 FROM items i WHERE {_OPEN} AND id = ?", (_storable(annotator), item)))
 
     def submit(
         self,
@@ -131,6 +130,7 @@ class PreferenceStore:
             raise DataError(
                 f"Got the outcome {outcome!r} of annotator {annotator!r}; expected {', '.join(OUTCOMES)}, and a name."
             )
+        annotator = _storable(annotator)
         said = (item, annotator, outcome, _storable(strength), _storable(note))
         with self._writing():
             if label_id and (known := self._labels("WHERE id = ?", label_id)):

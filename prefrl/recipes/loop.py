@@ -42,8 +42,9 @@ from prefrl.recipes.loop_evaluate import (
     reward_gains,
     sample_rows,
     win_figures,
+    wins_in_words,
 )
-from prefrl.recipes.loop_files import Rounds, Sample, as_sample, begin, fingerprint
+from prefrl.recipes.loop_files import Rounds, Sample, as_sample, begin, by_id, fingerprint
 from prefrl.recipes.loop_journal import END, Journal, alone
 from prefrl.recipes.loop_labels import Labels, Waiting
 from prefrl.recipes.loop_policy import Actor, checkpoint, warm
@@ -100,7 +101,7 @@ class Loop:
         self.train, self.held_out = load_prompts(config.data, self.actor.policy, config.seed)
         if not self.held_out:
             raise ConfigError("There are no held-out prompts; set data.eval, or data.eval_fraction above 0.")
-        self.prompts = {prompt.id: prompt for prompt in (*self.train, *self.held_out)}
+        self.prompts = by_id((*self.train, *self.held_out))
         self.labels = Labels(config, folder.path)
 
     def run(self) -> None:
@@ -187,7 +188,7 @@ class Loop:
 
         def work(seed: int) -> Mapping[str, Any]:
             now = self.rounds.items(number)
-            known = {item.id for n in range(1, number + 1) for item in self.rounds.items(n)}
+            known = {item.id: item for n in range(1, number + 1) for item in self.rounds.items(n)}
             judgements = self.labels.collect(now, known, f"Round {number}")
             self.rounds.write_judgements(number, judgements)
             return label_figures(judgements, number)
@@ -279,11 +280,7 @@ class Loop:
             measured = {**self.journal.figures(f"{number}/label"), **self.journal.figures(f"{number}/fit"), **figures}
             self.folder.log(number, {k: v for k, v in measured.items() if v is not None}, phase="round")
             self.folder.samples(number, sample_rows(items, found, gains, kls, number))
-            print(
-                f"Round {number}: preferred to the start in {figures['win_rate']:.1%} [{figures['win_low']:.1%}, "
-                f"{figures['win_high']:.1%}] of held-out answers, KL {figures['kl']:.2f} nats an answer",
-                flush=True,
-            )
+            print(f"Round {number}: {wins_in_words(figures)}, KL {figures['kl']:.2f} nats an answer", flush=True)
             return figures
 
         self.journal.phase(f"{number}/evaluate", work)

@@ -10,7 +10,6 @@ from statistics import fmean
 from typing import Any
 
 from prefrl.data.comparisons import Item, Judgement, Outcome, to_pairs
-from prefrl.errors import RewardError
 from prefrl.evaluate.reward_quality import evaluate_pairs
 from prefrl.evaluate.shares import Share
 from prefrl.evaluate.statistics import win_rate
@@ -91,15 +90,11 @@ def verdicts(items: Sequence[Item], judgements: Sequence[Judgement]) -> list[Ver
 def win_figures(found: Sequence[Verdict]) -> dict[str, Any]:
     """Win rate of the first completions with its interval over prompts; verdicts that could not be made are counted.
 
-    Raises:
-        RewardError: none could be made.
+    There is no win rate where none could be made.
     """
     made = [v for v in found if v.outcome in _WINS]
     if not made:
-        raise RewardError(
-            f"None of {len(found)} comparisons with the start could be judged; expected some. Read rounds/ in the run "
-            "folder, and raise comparisons or look at the judge."
-        )
+        return {"unjudged": len(found)}
     wins = win_rate([_WINS[v.outcome] for v in made], groups=[v.item.prompt.id for v in made])
     return {
         "win_rate": wins.rate,
@@ -110,6 +105,14 @@ def win_figures(found: Sequence[Verdict]) -> dict[str, Any]:
         "lost": wins.losses,
         "unjudged": len(found) - len(made),
     }
+
+
+def wins_in_words(figures: Mapping[str, Any]) -> str:
+    """What `win_figures` found."""
+    if "win_rate" not in figures:
+        return f"none of {figures['unjudged']} comparisons with the start could be judged"
+    interval = f"[{figures['win_low']:.1%}, {figures['win_high']:.1%}]"
+    return f"preferred to the start in {figures['win_rate']:.1%} {interval} of held-out answers"
 
 
 def reward_gains(model: RewardScorer, items: Sequence[Item]) -> list[float]:
@@ -136,11 +139,14 @@ def sample_rows(
     items: Sequence[Item], found: Sequence[Verdict], gains: Sequence[float], kls: Sequence[float], number: int
 ) -> list[dict[str, Any]]:
     """The answers after a round as rows of samples.jsonl, with the reward gained; the start's too after the first."""
-    said = {verdict.item.id: verdict.outcome for verdict in found}
+    said: dict[str, set[Outcome]] = {}
+    for one in found:
+        said.setdefault(one.item.id, set()).add(one.outcome)
     words = {"first": "beats the start", "second": "the start was better", "tie": "as good as the start"}
     rows = []
     for item, gain, kl in zip(items, gains, kls, strict=True):
-        outcome = said.get(item.id, "")
+        outcomes = said.get(item.id, set())
+        outcome = next(iter(outcomes)) if len(outcomes) == 1 else ""  # none where people disagree
         verdict = {"won": outcome == "first", "badge": words.get(outcome, ""), "reward": gain, "kl": kl}
         rows.append(_row(item, item.first, f"round {number}") | verdict)
     return [_row(item, item.second, "start") for item in items] + rows if number == 1 else rows

@@ -14,7 +14,7 @@ from prefrl.config import LoopConfig
 from prefrl.data.comparisons import Item, Judgement, Label, completion_from_dict, completion_to_dict
 from prefrl.data.formats import content_hash
 from prefrl.data.preferences import PreferenceStore
-from prefrl.errors import RunError
+from prefrl.errors import DataError, RunError
 from prefrl.evaluate.files import append_lines, writing
 from prefrl.evaluate.run_folder import RunFolder
 from prefrl.parsing import to_dict
@@ -120,9 +120,25 @@ def begin(config: LoopConfig, output: Path) -> tuple[RunFolder, Journal]:
     return folder, journal
 
 
+def by_id(prompts: Iterable[Prompt]) -> dict[str, Prompt]:
+    """Prompts by the ids that files and labels know them by.
+
+    Raises:
+        DataError: an id names two different prompts.
+    """
+    found: dict[str, Prompt] = {}
+    for prompt in prompts:
+        if found.setdefault(prompt.id, prompt).content != prompt.content:
+            raise DataError(
+                f"The id {prompt.id!r} names two different prompts; expected one each, in data.train and data.eval "
+                "together. Rename them, or remove the column id."
+            )
+    return found
+
+
 def fingerprint(train: Sequence[Prompt], held_out: Sequence[Prompt]) -> str:
-    """What tells these prompts from others."""
-    return content_hash([{"prompts": [[p.id, p.content] for p in prompts]} for prompts in (train, held_out)])
+    """What tells these prompts, with what rewards may read of them, from others."""
+    return content_hash([{"prompts": [[p.id, p.content, dict(p.columns)] for p in side]} for side in (train, held_out)])
 
 
 def _keep_labels(output: Path) -> None:

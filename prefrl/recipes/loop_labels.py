@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from prefrl.config import LoopConfig
@@ -54,12 +55,13 @@ class Labels:
         with PreferenceStore(self.path) as store:
             store.add_items(items)
 
-    def collect(self, items: Sequence[Item], known: Collection[str], what: str) -> list[Judgement]:
-        """Have items labelled; all judgements of the items whose ids are known.
+    def collect(self, items: Sequence[Item], known: Mapping[str, Item], what: str) -> list[Judgement]:
+        """Have items labelled; all judgements of the items that are known.
 
         Args:
             items: what is labelled now.
-            known: ids, of earlier items too.
+            known: items of this loop by id, earlier ones too. What they are for is told by them and not by the store,
+                in which another loop may have asked the same.
             what: is labelled, for people.
 
         Raises:
@@ -71,7 +73,7 @@ class Labels:
                 self._simulate(store, items)
             else:
                 self._wait(store, items, what)
-            return [judgement for judgement in store.judgements() if judgement.item.id in known]
+            return [Judgement(known[item.id], label) for item, label in store.judgements() if item.id in known]
 
     def compare(self, items: Sequence[Item], asked: Sequence[Item], what: str) -> list[Verdict]:
         """Which completion of every item is better: the judge says of all, people of those that they are asked.
@@ -82,16 +84,19 @@ class Labels:
         if self.judge is not None:
             return [Verdict(item, outcome) for item, outcome in zip(items, self.judge.outcomes(items), strict=True)]
         different = [item for item in asked if item.first.text != item.second.text]
-        return verdicts(asked, self.collect(different, {item.id for item in different}, what))
+        return verdicts(asked, self.collect(different, {item.id: item for item in different}, what))
 
     def _wait(self, store: PreferenceStore, items: Sequence[Item], what: str) -> None:
         labelled = Counter(label.item for label in store.labels())
         missing = sum(labelled[item.id] < item.overlap for item in items)
         if missing:
+            store_path, config = (shlex.quote(str(path)) for path in (self.path, self.folder / "config.yaml"))
+            several = max(item.overlap for item in items)
+            each = f" of {several} people each, who say --annotator NAME" if several > 1 else ""
             raise Waiting(
-                f"{what} waits for people: {missing} of {len(items)} pairs still need a label.\n"
-                f"  Label them with:  prefrl label {self.path}\n"
-                f"  Then go on with:  prefrl loop {self.folder / 'config.yaml'}   (or the command that you began with)"
+                f"{what} waits for people: {missing} of {len(items)} pairs still need a label{each}.\n"
+                f"  Label them with:  prefrl label {store_path}\n"
+                f"  Then go on with:  prefrl loop {config}   (or the command that you began with)"
             )
 
     def _simulate(self, store: PreferenceStore, items: Sequence[Item]) -> None:

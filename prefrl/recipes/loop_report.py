@@ -153,7 +153,7 @@ def _warnings(data: RunData, found: list[Round], measured: list[Round]) -> list[
     for number in trained[-1:]:  # earlier rounds may have had what the last one has got over
         own = find_alarms(data, phase=f"policy_{number}", eval_phase="")
         said += [f"Round {number}: {text}" for text in own if text not in said]
-    return [*said, *_reward_warnings(found), *_policy_warnings(measured)]
+    return [*said, *_reward_warnings(found), *_policy_warnings(measured), *_unjudged(found)]
 
 
 def _reward_warnings(found: list[Round]) -> list[str]:
@@ -181,12 +181,16 @@ def _policy_warnings(measured: list[Round]) -> list[str]:
                 "start: if this is not chance, the reward is being gamed. Read the answers; fewer steps or a higher "
                 "algorithm.kl.coef hold the policy back."
             )
-    said += [
-        f"Round {one['round']}: {one['unjudged']} comparisons could not be judged."
-        for one in measured
-        if one["unjudged"]
-    ]
     return said
+
+
+def _unjudged(found: list[Round]) -> list[str]:
+    return [
+        f"Round {one['round']}: {one['unjudged']} comparisons could not be judged"
+        + ("." if "win_rate" in one else ", which were all: it has no win rate.")
+        for one in found
+        if one.get("unjudged")
+    ]
 
 
 def _interval(one: Round, name: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from prefrl.config import DPOConfig, LoopConfig, RLConfig
+from prefrl.config import DPOConfig, LabellerConfig, LoopConfig, RLConfig
 from prefrl.errors import ConfigError
 from prefrl.policy.algorithms import resolve
 from prefrl.recipes.dpo import pair_spec
@@ -16,14 +16,12 @@ def refuse_impossible(config: LoopConfig) -> None:
     Raises:
         ConfigError: a labeller without what it needs, or an algorithm that cannot learn from what it is given.
     """
-    labeller = config.labeller
-    if labeller.kind == "simulator" and not labeller.utility:
+    _refuse_labeller(config)
+    if config.combine != "mean" and config.reward.ensemble.members == 1:
         raise ConfigError(
-            "labeller.utility is empty; a simulator needs a taste, such as "
-            "--labeller.utility '[{kind: numeric, column: answer}]'. Or set labeller.kind to people."
+            f"combine is {config.combine!r}, but the reward model has one member; set reward.ensemble.members to 2 or "
+            "more, or combine to mean."
         )
-    if labeller.kind == "people" and labeller.utility:
-        raise ConfigError("labeller.utility is for a simulator; people have their own. Leave it out, or use judge.")
     if config.learn == "pairs":
         if not pair_spec(pair_config(config, 0)).paired:
             raise ConfigError(
@@ -34,6 +32,25 @@ def refuse_impossible(config: LoopConfig) -> None:
     rl = policy_config(config, 0)
     check(rl, algorithm)
     refuse(rl, algorithm)
+
+
+def _refuse_labeller(config: LoopConfig) -> None:
+    labeller, people = config.labeller, config.labeller.kind == "people"
+    if not people and not labeller.utility:
+        raise ConfigError(
+            "labeller.utility is empty; a simulator needs a taste, such as "
+            "--labeller.utility '[{kind: numeric, column: answer}]'. Or set labeller.kind to people."
+        )
+    others = ("utility", "noise", "tie_width", "flip") if people else ("store", "overlap")
+    default = LabellerConfig()
+    idle = [f"labeller.{name}" for name in others if getattr(labeller, name) != getattr(default, name)]
+    if idle:
+        whose = "a simulator; people have a taste of their own" if people else "people; a simulator labels once"
+        raise ConfigError(f"Set, but only for {whose}: {', '.join(idle)}. Leave out, or change labeller.kind.")
+    if people and not config.judge and not config.comparisons:
+        raise ConfigError(
+            "comparisons is 0 and judge empty: nobody would say whether the policy got better. Set one of them."
+        )
 
 
 def policy_config(config: LoopConfig, seed: int) -> RLConfig:

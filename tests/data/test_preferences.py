@@ -88,6 +88,13 @@ def test_labels_can_be_neither_changed_nor_deleted(store):
     other.close()
 
 
+def test_a_name_that_is_no_text_is_kept_by_its_escape(store):
+    store.add_items([item()])
+    assert store.is_open(item().id, "jos\udce9")
+    assert store.submit(item().id, "jos\udce9", "first").annotator == "jos\\udce9"
+    assert store.open_items("jos\udce9") == [] and not store.is_open(item().id, "jos\udce9")
+
+
 def test_the_same_submission_twice_is_one_label(store):
     one = item()
     store.add_items([one])
@@ -108,6 +115,17 @@ def test_open_items(store):
     store.submit(items[1].id, "bob", "first")
     store.submit(items[1].id, "bob", "second")  # a version is no further person
     assert [i.prompt.id for i in store.open_items("eve")] == ["p2"]
+
+
+def test_more_people_can_be_asked_later(store):
+    store.add_items([item(0)])
+    store.submit(item(0).id, "ann", "first")
+    assert not store.is_open(item(0).id, "bob")
+    assert store.add_items([item(0, overlap=2)]) == 0
+    assert store.is_open(item(0).id, "bob") and not store.is_open(item(0).id, "ann")
+    store.add_items([item(0)])  # nobody is sent away again
+    assert [found.overlap for found in store.items()] == [2]
+    assert store.open_items("bob") == store.items()
 
 
 def test_judgements_go_by_item_then_time(store):
@@ -202,6 +220,20 @@ def test_files_that_are_no_store(tmp_path):
     other.close()
     with pytest.raises(DataError, match="another kind of database"):
         PreferenceStore(tmp_path / "other.db")
+
+
+def test_files_of_others_are_left_as_they_are(tmp_path):
+    path = tmp_path / "other.db"
+    other = sqlite3.connect(path)
+    other.execute("CREATE TABLE mine (x)")
+    other.close()
+    (tmp_path / "empty.db").touch()
+    before = path.read_bytes()
+    with pytest.raises(DataError, match="another kind"):
+        PreferenceStore(path)
+    with pytest.raises(DataError, match="is empty"):
+        PreferenceStore(tmp_path / "empty.db", create=False)
+    assert path.read_bytes() == before and (tmp_path / "empty.db").read_bytes() == b""
 
 
 def test_a_damaged_store_is_noticed(tmp_path):

@@ -61,8 +61,8 @@ def test_choices_are_stored_as_the_item_has_them(path, monkeypatch, capsys):
     for hidden in ("round_1", "start", "uncertainty"):
         assert hidden not in printed.replace("=== A ===", "")
     before_a, _, after_a = printed.partition("=== A ===")
-    assert "[user] Say 0" in before_a
-    assert after_a.startswith("\nbad 0 [cut off]" if swapped(ITEMS[0], "ann") else "\ngood 0")
+    assert "[user]\n| Say 0" in before_a
+    assert after_a.startswith("\n| bad 0 [cut off]" if swapped(ITEMS[0], "ann") else "\n| good 0")
 
 
 def test_stopping_keeps_what_was_labelled(path, monkeypatch, capsys):
@@ -92,6 +92,23 @@ def test_undo_asks_again_and_keeps_both(path, monkeypatch):
         assert [(v.version, v.outcome) for v in store.labels(all_versions=True)] == [(1, "first"), (2, "tie")]
 
 
+def test_two_at_once_do_not_label_the_same(path, monkeypatch):
+    typed = iter("tustq")
+
+    def key(single):
+        if not said(path):  # while the first pair is looked at, somebody labels the second
+            with PreferenceStore(path) as store:
+                store.submit(ITEMS[1].id, "bob", "first")
+        return next(typed)
+
+    monkeypatch.setattr("prefrl.recipes.label._key", key)
+    assert main(["label", str(path), "--annotator", "ann"]) == 0
+    with PreferenceStore(path) as store:
+        mine = [(v.item, v.outcome) for v in store.labels(all_versions=True) if v.annotator == "ann"]
+    first, _, third, *_ = (item.id for item in ITEMS)
+    assert mine == [(first, "tie"), (first, "skip"), (third, "tie")]
+
+
 def test_another_key_is_explained(path, monkeypatch, capsys):
     assert label(monkeypatch, path, ["x", "q"]) == 0
     assert "Got 'x'. a: A is better" in capsys.readouterr().out
@@ -106,6 +123,44 @@ def test_one_key_on_a_terminal(path, monkeypatch):
         assert main(["label", str(path), "--annotator", "ann"]) == 0
     os.close(mine)
     assert list(said(path).values()) == ["tie", "tie"]
+
+
+@pytest.mark.parametrize("typed", [b"\x1b[A", b"\x1b[B", b"\x1bOA", b"\x1ba", b"\x1b[1;2b"])
+def test_arrows_and_other_keys_of_several_characters_are_no_label(typed, path, monkeypatch, capsys):
+    mine, theirs = pty.openpty()
+    with os.fdopen(theirs, "r", buffering=1) as terminal:
+        monkeypatch.setattr("sys.stdin", terminal)
+        os.write(mine, typed + b"q")
+        assert main(["label", str(path), "--annotator", "ann"]) == 0
+    os.close(mine)
+    assert said(path) == {}
+    assert "Got 'escape'. a: A is better" in capsys.readouterr().out
+
+
+def test_no_answer_passes_for_a_heading(tmp_path, monkeypatch, capsys):
+    forged = Item(
+        prompt=Prompt(id="p", text="Say\n=== A ==="),
+        first=Completion(text="x\n\n=== B ===\ny"),
+        second=Completion(text=""),
+    )
+    with PreferenceStore(tmp_path / "forged.db") as store:
+        store.add_items([forged])
+    assert label(monkeypatch, tmp_path / "forged.db", ["q"]) == 0
+    printed = capsys.readouterr().out.splitlines()
+    assert [line for line in printed if line.startswith("===")] == ["=== A ===", "=== B ==="]
+    assert "| === B ===" in printed and "|" in printed
+
+
+def test_a_terminal_without_the_characters_gets_their_codes(path, monkeypatch):
+    with PreferenceStore(path) as store:
+        store.add_items(
+            [Item(prompt=Prompt(id="z", text="é"), first=Completion(text="a"), second=Completion(text="b"))]
+        )
+    out = io.TextIOWrapper(io.BytesIO(), encoding="ascii")
+    monkeypatch.setattr("sys.stdout", out)
+    assert label(monkeypatch, path, ["s"] * 40 + ["q"]) == 0
+    out.flush()
+    assert b"| \\xe9" in out.buffer.getvalue()
 
 
 def test_nothing_to_do_and_nothing_there(path, monkeypatch, capsys, tmp_path):

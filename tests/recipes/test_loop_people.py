@@ -3,16 +3,24 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from prefrl.cli import main
+from prefrl.config import LabellerConfig, LoopConfig
+from prefrl.data.comparisons import Item
 from prefrl.data.preferences import PreferenceStore
+from prefrl.errors import DataError
 from prefrl.evaluate.run_folder import read
+from prefrl.recipes.loop_files import by_id, fingerprint
+from prefrl.recipes.loop_labels import Labels
+from prefrl.types import Completion, Prompt
 
 TINY = Path(__file__).parents[2] / "configs" / "tiny" / "loop.yaml"
-PEOPLE = ("--labeller.kind", "people", "--labeller.utility", "[]", "--comparisons", "2", "--policy.lr", "0.05")
+NO_TASTE = ("--labeller.utility", "[]", "--labeller.noise", "0", "--labeller.tie_width", "0", "--labeller.flip", "0")
+PEOPLE = ("--labeller.kind", "people", *NO_TASTE, "--comparisons", "2", "--policy.lr", "0.05")
 
 
 @pytest.fixture(scope="module")
@@ -78,7 +86,7 @@ def test_comparisons_come_in_the_sitting_of_the_next_pairs(flags, tmp_path, caps
     assert read(output).state == "finished"
 
 
-def test_skips_and_second_thoughts(flags, tmp_path):
+def test_skips_and_second_thoughts(flags, tmp_path, capsys):
     output, store = tmp_path / "run", tmp_path / "run" / "preferences.db"
     go(flags, output, *PEOPLE)
     label(store, outcome="skip", most=1)
@@ -90,8 +98,11 @@ def test_skips_and_second_thoughts(flags, tmp_path):
     rows = [json.loads(line) for line in (output / "rounds" / "1" / "judgements.jsonl").read_text().splitlines()]
     assert {row["label"]["outcome"] for row in rows} >= {"skip", "tie"}
     assert next(row["label"]["version"] for row in rows if row["item"]["id"] == changed.item) == 2
-    label(store, outcome="skip")
-    assert go(flags, output, *PEOPLE) == 2  # nobody could compare
+    label(store, outcome="skip")  # nobody could compare: there is no win rate, and the loop ends all the same
+    assert go(flags, output, *PEOPLE) == 0
+    assert "none of 2 comparisons with the start could be judged" in capsys.readouterr().out
+    assert "win_rate" not in round_of(output) and round_of(output)["unjudged"] == 2
+    assert "which were all: it has no win rate" in (output / "report.html").read_text()
 
 
 def test_several_people_label_a_pair(flags, tmp_path, capsys):
@@ -100,13 +111,38 @@ def test_several_people_label_a_pair(flags, tmp_path, capsys):
     go(flags, output, *more)
     assert label(store, "ann") == 9 and label(store, "ann") == 0
     go(flags, output, *more)
-    assert "9 of 9 pairs still need a label" in capsys.readouterr().out
+    assert "9 of 9 pairs still need a label of 2 people each" in capsys.readouterr().out
     assert label(store, "bob") == 9
     go(flags, output, *more)
     assert label(store, "ann", "first") + label(store, "bob", "second") == 4
     assert go(flags, output, *more) == 0
     assert (round_of(output)["won"], round_of(output)["lost"], round_of(output)["labels"]) == (2, 2, 18)
     assert not (output / "preferences.db").exists()
+    assert {row.get("badge", "") for row in read(output).samples} == {""}  # they disagreed on every answer
+
+
+def test_a_store_of_another_loop_does_not_say_what_an_item_is_for(tmp_path):
+    config = LoopConfig(labeller=LabellerConfig(kind="people", store=str(tmp_path / "store.db")))
+    mine = Item(
+        prompt=Prompt(id="p", text="Say"), first=Completion(text="a"), second=Completion(text="b"), why="held out"
+    )
+    with PreferenceStore(tmp_path / "store.db") as store:
+        store.add_items([replace(mine, why="random")])
+        store.submit(mine.id, "ann", "first")
+    (found,) = Labels(config, tmp_path).collect([mine], {mine.id: mine}, "Round 1")
+    assert found.item == mine  # a held-out pair is not trained on
+
+
+def test_an_id_of_two_prompts_is_refused():
+    one, same, other = (Prompt(id="1", text=text) for text in ("a", "a", "b"))
+    assert by_id([one, same]) == {"1": one}
+    with pytest.raises(DataError, match="'1' names two different prompts"):
+        by_id([one, other])
+
+
+def test_prompts_are_told_apart_by_their_columns_too():
+    one, other = (Prompt(id="1", text="a", columns={"answer": answer}) for answer in "12")
+    assert fingerprint([one], []) != fingerprint([other], [])
 
 
 def test_overwriting_keeps_what_people_said(flags, tmp_path, capsys):
@@ -156,7 +192,10 @@ def test_other_loops(more, flags, tmp_path):
     ("more", "says"),
     [
         (("--labeller.utility", "[]"), "labeller.utility is empty"),
-        (("--labeller.kind", "people"), "labeller.utility is for a simulator"),
+        (("--labeller.kind", "people"), "labeller.utility, labeller.noise, labeller.tie_width, labeller.flip"),
+        (("--labeller.overlap", "2", "--labeller.store", "x.db"), "labeller.store, labeller.overlap"),
+        ((*PEOPLE, "--comparisons", "0"), "comparisons is 0"),
+        (("--combine", "lcb"), "reward.ensemble.members"),
         (("--learn", "pairs"), "has no pair loss"),
         (("--reward.output", "x", "--reward.data.train", "y"), "reward.output, reward.data.train"),
         (("--samples", "1"), "samples is 1"),
