@@ -105,9 +105,18 @@ def write_run_report(run: RunFolder | str | Path, quality: RewardQuality | None 
     data = read(run.path if isinstance(run, RunFolder) else run)
     if quality is None:
         return write_report(run, standard_sections(data))
-    temperature = temperature_of(data.status.get("summary") or {})
+    summary = data.status.get("summary") or {}
+    temperature = temperature_of(summary)
     before = quality.at_temperature(1.0 / temperature) if temperature != 1.0 else None
-    return write_report(run, standard_sections(data, extra=[quality_section(quality, before=before)]))
+    accuracy, which = quality.accuracy, str(summary.get("measured_on", "")).replace("held out", "held-out")
+    pairs = f"{accuracy.total} {which} pairs".replace("  ", " ")
+    report = standard_sections(
+        data,
+        title=f"{accuracy.rate:.1%} of {pairs} ranked right",
+        headline=[(f"of {pairs} right", f"{accuracy.rate:.1%}", "[{:.1%}, {:.1%}]".format(*accuracy.interval))],
+        extra=[quality_section(quality, before=before)],
+    )
+    return write_report(run, report)
 
 
 def _render(report: Report, data: RunData, pictures: Mapping[int, str]) -> str:

@@ -86,7 +86,7 @@ MAIN_CHARTS = (
     Chart(
         title="Accuracy on training pairs",
         metrics={"accuracy": "accuracy"},
-        caption="Share of pairs ordered as people ordered them; 50 % is guessing.",
+        caption="Share of judgements that are agreed with; 50 % is guessing.",
         percent=True,
         phases=("train",),
     ),
@@ -99,7 +99,7 @@ MAIN_CHARTS = (
     Chart(
         title="Loss",
         metrics={"loss": "loss", "nll": "negative log-likelihood"},
-        caption="In policy optimization it hovers around 0, as advantages are centred: its gradient is what learns.",
+        caption="That of a policy gradient hovers around 0, as advantages are centred: its gradient is what learns.",
     ),
 )
 OPTIMIZER_CHARTS = (

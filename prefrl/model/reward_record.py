@@ -29,6 +29,8 @@ class RewardRecord:
     temperature    what the head's weights were divided by so that scores are log-odds
     mean, std      of the scores of held-out completions; None where none were held out
     length_slope, length_centre  score taken off for every character above the centre
+    offsets        score of each member above the mean of all, on held-out completions; taken off, as only differences
+                   within a prompt are learnt and a minimum over members would compare where each happens to stand
     tie_model, tie_parameter     how ties were learnt: rao_kupper or davidson, and its parameter; empty: not at all
     reliability    how far each annotator could be trusted, where that was learnt
     """
@@ -42,6 +44,7 @@ class RewardRecord:
     std: float | None = None
     length_slope: float = 0.0
     length_centre: float = 0.0
+    offsets: tuple[float, ...] = ()
     tie_model: str = ""
     tie_parameter: float = 0.0
     reliability: Mapping[str, float] = field(default_factory=dict)
@@ -77,7 +80,7 @@ def read_record(folder: str) -> tuple[RewardRecord, dict[str, str]] | None:
         )
     prints = {name: content.pop(name) for name in ("tokenizer", "head")}
     content.pop("pooling")
-    return RewardRecord(**content), prints
+    return RewardRecord(**content | {"offsets": tuple(content["offsets"])}), prints
 
 
 def check_belongs(prints: Mapping[str, str], where: str, tokenizer: Any, head: str) -> None:

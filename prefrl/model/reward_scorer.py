@@ -96,7 +96,10 @@ class RewardScorer(ABC):
     def judge(
         self, prompts: Sequence[Prompt], completions: Sequence[Completion], *, max_tokens: int = 0
     ) -> list[Judged]:
-        """Scores of texts, corrected for length as the record says; rows over `max_tokens` get none, 0 scores all."""
+        """Scores of texts, without what the record says of length and of each member's offset.
+
+        Rows over `max_tokens` get none; 0 scores all.
+        """
         rows, cut = [], []
         for prompt, completion in zip(prompts, completions, strict=True):
             before = self.cut_rows
@@ -104,10 +107,13 @@ class RewardScorer(ABC):
             cut.append(self.cut_rows > before)
         tokens = [len(row.prompt_ids) + len(row.completion_ids) for row in rows]
         fits = [not max_tokens or n <= max_tokens for n in tokens]
+        offsets = self.record.offsets or (0.0,) * self.members
         scored = iter(self.member_scores([row for row, fit in zip(rows, fits, strict=True) if fit]).tolist())
         result = []
         for completion, n, was_cut, fit in zip(completions, tokens, cut, fits, strict=True):
-            off = self.record.length_slope * (len(completion.text) - self.record.length_centre)
-            scores = tuple(score - off for score in next(scored)) if fit else ()
+            longer = self.record.length_slope * (len(completion.text) - self.record.length_centre)
+            scores = (
+                tuple(score - longer - own for score, own in zip(next(scored), offsets, strict=True)) if fit else ()
+            )
             result.append(Judged(scores=scores, tokens=n, cut=was_cut))
         return result

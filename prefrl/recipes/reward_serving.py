@@ -29,6 +29,7 @@ def finish(
     residual     the slope of score differences on length differences, in characters, is taken off when serving
     calibrate    scores are divided by the temperature T of lowest held-out NLL, in the weights of the heads: whoever
                  loads the model gets log-odds. The NLL is convex in 1 / T
+    offsets      of each member's scores of held-out completions from the mean of all, where there are several
     mean, std    of the scores of held-out completions after that
 
     Args:
@@ -51,20 +52,23 @@ def finish(
             raise ConfigError("length.kind is residual, but nothing is held out to fit it on. Set data.eval_fraction.")
         print("Not calibrated: no judgement is held out.")
         return figures
-    scores, lengths, rows = scored
+    members, lengths, rows = scored
+    scores = members.mean(1)
     if config.length.kind == "residual":
         slope, centre = length_slope(scores, lengths, _atoms(rows)), float(lengths.mean())
         scores = scores - slope * (lengths - centre)
         model.record = replace(model.record, length_slope=slope, length_centre=centre)
     if config.calibrate and len(set(_atoms(rows).tolist())) >= FEWEST:
         temperature = best_temperature(scores, rows, labels)
-        scores = scores / temperature
+        scores, members = scores / temperature, members / temperature
         model.divide(temperature)
         slope = model.record.length_slope / temperature
         model.record = replace(model.record, temperature=model.record.temperature * temperature, length_slope=slope)
         figures["temperature"] = temperature
     elif config.calibrate:
         print(f"Not calibrated: fewer than {FEWEST} judgements are held out.")
+    if model.members > 1:
+        model.record = replace(model.record, offsets=tuple((members.mean(0) - members.mean()).tolist()))
     model.record = replace(model.record, mean=fmean(scores.tolist()), std=pstdev(scores.tolist()))
     if config.length.kind == "residual":
         figures["length_slope"] = model.record.length_slope  # of the scores that are served
@@ -83,8 +87,7 @@ def _describe(model: RewardScorer, labels: LabelModel, learnt: Sequence[LabelMod
 def _scored(
     model: RewardScorer, judgements: Judgements, config: RewardConfig
 ) -> tuple[Tensor, Tensor, list[Row]] | None:
-    """Mean scores (R,) of all completions, their lengths in characters (R,), and their rows; too long ones left out."""
-    scores: list[float] = []
+    """Scores (R, K) of all completions, their lengths in characters (R,), and rows; those too long are left out."""
     lengths: list[int] = []
     rows: list[Row] = []
     for judged, own in zip(judgements, reward_rows(judgements, model), strict=True):
@@ -93,8 +96,7 @@ def _scored(
             lengths += [len(completion.text) for completion in completions_of(judged)]
     if not rows:
         return None
-    scores = model.scores(rows)
-    return torch.tensor(scores, dtype=torch.float64), torch.tensor(lengths, dtype=torch.float64), rows
+    return model.member_scores(rows).double(), torch.tensor(lengths, dtype=torch.float64), rows
 
 
 def _atoms(rows: Sequence[Row]) -> Tensor:

@@ -191,7 +191,7 @@ def test_a_supervised_run_gets_its_own_curves(tmp_path: Path) -> None:
 def test_an_empty_run_still_has_a_report(tmp_path: Path) -> None:
     run = RunFolder.create(tmp_path / "a", "rl", {})
     text = Page(write_run_report(run, evaluate_scores([1.0], [0.0])).read_text()).text
-    assert "A run of kind rl" in text and "Accuracy on held-out pairs" in text
+    assert "100.0% of 1 pairs ranked right" in text and "Accuracy on held-out pairs" in text
     with pytest.raises(RunError, match="There is no run"):
         write_report(tmp_path / "b")
 

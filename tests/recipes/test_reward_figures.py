@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
+import torch
 
-from prefrl.config import LabelConfig
+from prefrl.config import EnsembleConfig, LabelConfig, RewardConfig, RewardModelConfig
+from prefrl.model.ensemble import load_reward_scorer
 from prefrl.model.reward_scorer import Judged
 from prefrl.policy.judgement import LabelModel
+from prefrl.recipes import reward
+from prefrl.recipes.pairs import reward_rows
 from prefrl.recipes.reward_figures import ensemble_figures, tie_figures
 from prefrl.types import Completion, Pair, Prompt
 
@@ -42,3 +47,31 @@ def test_predicted_and_observed_ties_by_hand():
     wanted = (1 / 3 + 1 / (1 + math.exp(1.0) + math.exp(-1.0))) / 2
     assert found == {"predicted": pytest.approx(wanted), "observed": 0.5, "pairs": 2}
     assert tie_figures(sides, pairs, LabelModel(LabelConfig())) == {}
+
+
+def test_members_are_compared_from_the_same_level(model, tmp_path):
+    """A minimum over members must not be that of whoever happens to score everything low."""
+    pairs = [
+        Pair(
+            prompt=Prompt(id=str(i), messages=({"role": "user", "content": f"is it {i}?"},)),
+            chosen=Completion(text=f"yes {i}"),
+            rejected=Completion(text=f"no, not {i * i}"),
+        )
+        for i in range(24)
+    ]
+    config = RewardConfig(model=RewardModelConfig(name=model), ensemble=EnsembleConfig(members=3), max_tokens=200)
+    made = reward.new_model(config.model, 0, config.ensemble)
+    with torch.no_grad():
+        made.output_layer.weight.mul_(20)
+    raw = made.member_scores([row for rows in reward_rows(pairs, made) for row in rows])
+    assert float(raw.mean(0).std()) > 0.05
+    made.record = replace(made.record, max_tokens=200)
+    reward.finish(made, pairs, config)
+    texts = [(p.prompt, c) for p in pairs for c in (p.chosen, p.rejected)]
+    found = made.judge([p for p, _ in texts], [c for _, c in texts])
+    served = torch.tensor([judged.scores for judged in found])
+    assert served.mean(0).tolist() == pytest.approx([float(served.mean())] * 3, abs=1e-5)
+    assert served.mean(1).tolist() == pytest.approx((raw.mean(1) / made.record.temperature).tolist(), abs=1e-5)
+    made.save(tmp_path / "saved")
+    again = load_reward_scorer(str(tmp_path / "saved"))
+    assert again.record == made.record and len(again.record.offsets) == 3
