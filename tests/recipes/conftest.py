@@ -5,7 +5,11 @@ from __future__ import annotations
 import json
 
 import pytest
+import torch
 from tiny import byte_tokenizer, llama
+
+from prefrl.config import RewardModelConfig
+from prefrl.recipes import reward as reward_recipe
 
 
 @pytest.fixture(scope="session")
@@ -15,6 +19,17 @@ def model(tmp_path_factory):
     path = tmp_path_factory.mktemp("tiny") / "model"
     llama(len(tokenizer), eos=tokenizer.eos_token_id).save_pretrained(path)
     tokenizer.save_pretrained(path)
+    return str(path)
+
+
+@pytest.fixture(scope="module")
+def reward_model(model, tmp_path_factory):
+    """A folder with a reward model of random weights on it."""
+    path = tmp_path_factory.mktemp("reward") / "model"
+    made = reward_recipe.new_model(RewardModelConfig(name=model), seed=0)
+    torch.manual_seed(0)
+    torch.nn.init.normal_(made.model.score.weight)
+    made.save(path)
     return str(path)
 
 

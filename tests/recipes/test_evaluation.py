@@ -8,15 +8,12 @@ import math
 from dataclasses import replace
 
 import pytest
-import torch
 
 from prefrl.cli import main
-from prefrl.config import RewardModelConfig
 from prefrl.data.formats import to_pairs
 from prefrl.data.tables import load_table
 from prefrl.evaluate.run_folder import read
 from prefrl.model.reward_model import RewardModel, load_reward_model
-from prefrl.recipes import reward as reward_recipe
 from prefrl.recipes.common import Checked
 from prefrl.recipes.evaluation import Candidates, score_candidates
 from prefrl.recipes.evaluation_report import FIGURES
@@ -32,16 +29,6 @@ def picky(text):
 def strange(text):
     return float("nan") if "broken" in text else len(text)
 """
-
-
-@pytest.fixture(scope="module")
-def reward_model(model, tmp_path_factory):
-    path = tmp_path_factory.mktemp("reward") / "model"
-    made = reward_recipe.new_model(RewardModelConfig(name=model), seed=0)
-    torch.manual_seed(0)
-    torch.nn.init.normal_(made.model.score.weight)
-    made.save(path)
-    return str(path)
 
 
 @pytest.fixture

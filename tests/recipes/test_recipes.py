@@ -7,15 +7,12 @@ import math
 from pathlib import Path
 
 import pytest
-import torch
 
 from prefrl.cli import COMMANDS, main
-from prefrl.config import RewardModelConfig
 from prefrl.evaluate.run_folder import read
 from prefrl.model.load import load
 from prefrl.model.reward_model import load_reward_model
 from prefrl.parsing import parse
-from prefrl.recipes import reward as reward_recipe
 from prefrl.recipes.common import batches, verifier_metrics
 from prefrl.types import Score
 
@@ -26,16 +23,6 @@ ALGORITHMS = (
 )
 
 PREFERENCES = ("dpo", "ipo", "slic", "kto", "orpo", "simpo", "cpo", "ld_dpo")
-
-
-@pytest.fixture(scope="module")
-def reward_model(model, tmp_path_factory):
-    path = tmp_path_factory.mktemp("reward") / "model"
-    made = reward_recipe.new_model(RewardModelConfig(name=model), seed=0)
-    torch.manual_seed(0)
-    torch.nn.init.normal_(made.model.score.weight)
-    made.save(path)
-    return str(path)
 
 
 @pytest.fixture
