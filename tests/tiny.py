@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
+from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModelForCausalLM, LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
@@ -42,6 +42,31 @@ def byte_tokenizer(chat_template: str | None = CHAT) -> PreTrainedTokenizerFast:
         unk_token="<|endoftext|>",
         chat_template=chat_template,
     )
+
+
+def character_tokenizer() -> PreTrainedTokenizerFast:
+    """Characters between [CLS] and [SEP], as an encoder's: without EOS and without a chat template."""
+    symbols = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", *"abcdefghijklmnopqrstuvwxyzUA:?\n 2,.")
+    core = Tokenizer(models.WordLevel({s: i for i, s in enumerate(symbols)}, unk_token="[UNK]"))
+    core.pre_tokenizer = pre_tokenizers.Split("", "isolated")
+    core.post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
+    )
+    return PreTrainedTokenizerFast(
+        tokenizer_object=core, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]"
+    )
+
+
+def moved(model: Any, size: float = 0.1) -> Any:
+    """A reward model, or an ensemble, whose trained weights were moved: a round trip has something to lose."""
+    generator = torch.Generator().manual_seed(7)
+    for one in getattr(model, "models", [model]):
+        one.activate()
+        with torch.no_grad():
+            for parameter in one.module.parameters():
+                if parameter.requires_grad:
+                    parameter += size * torch.randn(parameter.shape, generator=generator)
+    return model
 
 
 def llama(vocabulary: int, *, hidden: int = 32, layers: int = 1, seed: int = 0, eos: int = 0, **more: Any) -> Any:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tiny import byte_tokenizer, llama
+from tiny import byte_tokenizer, llama, moved
 
 from prefrl.errors import ModelError
 from prefrl.model.ensemble import load_reward_scorer, new_ensemble
@@ -21,18 +21,6 @@ def base(tmp_path_factory):
     llama(259, layers=2, eos=2).save_pretrained(path)
     byte_tokenizer().save_pretrained(path)
     return str(path)
-
-
-def moved(model):
-    """Trained weights moved, so that members differ and a round trip has something to lose."""
-    generator = torch.Generator().manual_seed(7)
-    for one in getattr(model, "models", [model]):
-        one.activate()
-        with torch.no_grad():
-            for parameter in one.module.parameters():
-                if parameter.requires_grad:
-                    parameter += 0.1 * torch.randn(parameter.shape, generator=generator)
-    return model
 
 
 def raw(model):

@@ -7,13 +7,11 @@ from dataclasses import replace
 import pytest
 import torch
 from safetensors.torch import load_file, save_file
-from tiny import byte_tokenizer, llama
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
+from tiny import byte_tokenizer, character_tokenizer, llama, moved
 from transformers import (
     AutoModelForSequenceClassification,
     BertConfig,
     BertModel,
-    PreTrainedTokenizerFast,
     RobertaConfig,
     RobertaModel,
 )
@@ -42,19 +40,6 @@ ASKED = [
 DECODERS = ("pad is eos", "pad apart")
 ENCODERS = ("bert", "roberta")
 SMALL = {"vocab_size": 40, "hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4, "intermediate_size": 64}
-
-
-def character_tokenizer():
-    """Characters between [CLS] and [SEP], without EOS and without a chat template."""
-    symbols = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", *"abcdefghijklmnopqrstuvwxyzUA:?\n 2,.")
-    core = Tokenizer(models.WordLevel({s: i for i, s in enumerate(symbols)}, unk_token="[UNK]"))
-    core.pre_tokenizer = pre_tokenizers.Split("", "isolated")
-    core.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
-    )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=core, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]"
-    )
 
 
 def padded_apart():
@@ -102,13 +87,7 @@ def made(bases, name, *, calibrated=True):
     """A model whose trained weights were moved, and whose scores were then divided by a temperature."""
     base, make = MODELS[name]
     model = make(bases[base])
-    generator = torch.Generator().manual_seed(7)
-    for one in getattr(model, "models", [model]):
-        one.activate()
-        with torch.no_grad():
-            for parameter in one.module.parameters():
-                if parameter.requires_grad:
-                    parameter += 0.2 * torch.randn(parameter.shape, generator=generator)
+    moved(model, 0.2)
     if calibrated:
         model.divide(0.7)
     return model

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tiny import byte_tokenizer, llama
-from tokenizers import Tokenizer, models, pre_tokenizers, processors
-from transformers import AutoModelForSequenceClassification, BertConfig, BertModel, PreTrainedTokenizerFast
+from tiny import byte_tokenizer, character_tokenizer, llama
+from transformers import AutoModelForSequenceClassification, BertConfig, BertModel
 
 from prefrl.errors import ModelError
 from prefrl.model.load import load
@@ -30,19 +29,6 @@ ASKED = [
 ]
 
 
-def bert_tokenizer():
-    """Characters between [CLS] and [SEP], and no EOS token."""
-    symbols = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", *"abcdefghijklmnopqrstuvwxyz?.")
-    core = Tokenizer(models.WordLevel({s: i for i, s in enumerate(symbols)}, unk_token="[UNK]"))
-    core.pre_tokenizer = pre_tokenizers.Split("", "isolated")
-    core.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", special_tokens=[("[CLS]", 2), ("[SEP]", 3)]
-    )
-    return PreTrainedTokenizerFast(
-        tokenizer_object=core, pad_token="[PAD]", unk_token="[UNK]", cls_token="[CLS]", sep_token="[SEP]"
-    )
-
-
 def written(folder, model, tokenizer):
     model.save_pretrained(folder)
     tokenizer.save_pretrained(folder)
@@ -57,12 +43,12 @@ def bases(tmp_path_factory):
     apart.pad_token = "<|endoftext|>"
     torch.manual_seed(0)
     encoder = BertConfig(
-        vocab_size=32, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, pad_token_id=0
+        vocab_size=40, hidden_size=32, num_hidden_layers=2, num_attention_heads=4, intermediate_size=64, pad_token_id=0
     )
     return {
         "pad is eos": written(place / "pad_is_eos", llama(259, layers=3, eos=2), byte_tokenizer()),
         "pad apart": written(place / "pad_apart", llama(259, layers=3, eos=2, seed=1), apart),
-        "encoder": written(place / "encoder", BertModel(encoder), bert_tokenizer()),
+        "encoder": written(place / "encoder", BertModel(encoder), character_tokenizer()),
     }
 
 
