@@ -1,4 +1,4 @@
-"""The preference store: pairs that people are asked about, and their labels, none of which is ever overwritten.
+"""The preference store: what people are asked, and their labels, none of which is ever overwritten.
 
     with PreferenceStore("preferences.db") as store:
         store.add_items([Item(prompt=prompt, first=a, second=b)])
@@ -6,103 +6,184 @@
             store.submit(item.id, "ann", "first")
         pairs = store.pairs()
 
-One SQLite file in WAL mode. A label is on the disk when `submit` returns; changing one's mind adds a version, and the
-last version of each person counts. Items and labels are known by id, so whatever is handed in twice is stored once.
+A store is a labelling project: its settings, items, labels, people, pictures, audit log and jobs, in one SQLite file in
+WAL mode, or in Postgres by a URL. A label is on the disk when `submit` returns; changing one's mind adds a version, and
+the last version of each person counts. Items and labels are known by id, so whatever is handed in twice is stored once.
+
+Many people at once are given items by `store.work.next`, which keeps places for them, and label by `store.work.submit`;
+one who labels alone needs `open_items` and `submit` only. Threads share a store, and processes share a file.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
-import os
-import sqlite3
-import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+import time
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from prefrl.data.comparisons import OUTCOMES, Item, Judgement, Label, Outcome, to_pairs
+from prefrl.data.comparisons import OUTCOMES, Item, Judgement, Label, Outcome, Task, to_pairs
+from prefrl.data.project import ProjectSettings
 from prefrl.errors import DataError, did_you_mean
 from prefrl.types import Pair
 
-_APPLICATION, _VERSION = 0x70_72_66_6C, 1  # "prfl"; the version is that of the tables
-_TABLES = """
-CREATE TABLE items (
-    number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, overlap INTEGER NOT NULL, body TEXT NOT NULL
-);
-CREATE TABLE labels (
-    number INTEGER PRIMARY KEY, id TEXT NOT NULL UNIQUE, item TEXT NOT NULL REFERENCES items (id),
-    annotator TEXT NOT NULL, version INTEGER NOT NULL,
-    outcome TEXT NOT NULL CHECK (outcome IN ('first', 'second', 'tie', 'skip')),
-    strength TEXT NOT NULL, note TEXT NOT NULL, time TEXT NOT NULL,
-    UNIQUE (item, annotator, version)
-);
-CREATE TRIGGER labels_stay BEFORE UPDATE ON labels BEGIN SELECT RAISE(ABORT, 'labels are append-only'); END;
-CREATE TRIGGER labels_remain BEFORE DELETE ON labels BEGIN SELECT RAISE(ABORT, 'labels are append-only'); END;
-"""
-_LABEL = "id, item, annotator, version, outcome, strength, note, time"
-_LIVE = "version = (SELECT MAX(version) FROM labels o WHERE o.item = l.item AND o.annotator = l.annotator)"
-
-_OPEN = (
-    "NOT EXISTS (SELECT 1 FROM labels WHERE item = i.id AND annotator = ?) AND "
-    "(SELECT COUNT(DISTINCT annotator) FROM labels WHERE item = i.id) < overlap"
-)
+if TYPE_CHECKING:
+    from prefrl.data.store.records import Event, Flag, Gold, ItemState, ItemStatus
 
 
 class PreferenceStore:
-    """Items and labels in one SQLite file; use it as a context manager.
+    """Items and labels of a project; use it as a context manager.
 
     Args:
-        path: the file.
+        place: the file, or the URL of a Postgres database.
         create: make it where there is none.
 
+    Attributes:
+        path: the file; of Postgres the URL without its password, which is no file.
+        project_id: made at random, once; the same in all processes.
+        work: who gets which item, and what they say of it.
+        people: accounts, sessions, one-time links.
+        media: pictures.
+        jobs: processes that were started for the project.
+
     Raises:
-        DataError: there is none, or it is no preference store, or a damaged one.
+        DataError: there is none, or it is no preference store, a damaged one, or one of a newer version.
     """
 
-    def __init__(self, path: str | Path, *, create: bool = True) -> None:
-        self.path = Path(path)
-        if not create and not self.path.is_file():
-            near = did_you_mean(self.path.name, [p.name for p in self.path.parent.glob("*.db")])
-            raise DataError(f"There is no preference store {self.path}.{near} prefrl loop makes one.")
-        with self._errors():
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._db = sqlite3.connect(self.path, timeout=60, isolation_level=None)
-            try:
-                self._open(create)
-            except BaseException:
-                self._db.close()
-                raise
+    def __init__(self, place: str | Path, *, create: bool = True) -> None:
+        from prefrl.data.store.engine import Database, disk_errors
+        from prefrl.data.store.items import Items
+        from prefrl.data.store.jobs import Jobs
+        from prefrl.data.store.media import Media
+        from prefrl.data.store.migrations import migrate
+        from prefrl.data.store.people import People
+        from prefrl.data.store.settings import project_of
+        from prefrl.data.store.work import Work
+
+        self._database = Database(place)
+        file = self._database.path
+        self.path = file or Path(self._database.name)
+        if file and not create and not file.is_file():
+            near = did_you_mean(file.name, [p.name for p in file.parent.glob("*.db")])
+            raise DataError(f"There is no preference store {file}.{near} prefrl loop makes one.")
+        if file:
+            with disk_errors(file):
+                file.parent.mkdir(parents=True, exist_ok=True)
+        try:
+            migrate(self._database, create=create)
+            with self._database.reading() as connection:
+                self.project_id = project_of(connection).id
+        except BaseException:
+            self.close()
+            raise
+        self._items = Items(self._database)
+        self.work, self.people = Work(self._database), People(self._database)
+        self.media, self.jobs = Media(self._database), Jobs(self._database)
+
+    def settings(self) -> ProjectSettings:
+        """How the project asks."""
+        from prefrl.data.store.settings import project_of
+
+        with self._database.reading() as connection:
+            return project_of(connection).settings
+
+    def save_settings(self, settings: ProjectSettings, by: str = "") -> None:
+        """Let the project ask differently from now on; labels that there are stay."""
+        from prefrl.data.store.settings import save_settings
+
+        with self._database.writing() as connection:
+            save_settings(connection, settings, by)
 
     def add_items(self, items: Sequence[Item]) -> int:
-        """Add what is not there yet; how many that were. One that is there stays, but for an overlap that grew."""
-        rows = [(item.id, item.overlap, _dumps(item.to_dict())) for item in items]
-        with self._writing():
-            before = self._count("items")
-            self._db.executemany(
-                "INSERT INTO items (id, overlap, body) VALUES (?, ?, ?) ON CONFLICT (id) DO UPDATE "
-                "SET overlap = excluded.overlap, body = excluded.body WHERE excluded.overlap > overlap",
-                rows,
-            )
-            return self._count("items") - before
+        """Add pairs that are not there yet; see `add_tasks`."""
+        return self._items.add(items)
+
+    def add_tasks(self, tasks: Sequence[Task], *, by: str = "", gold: Mapping[str, Gold] | None = None) -> int:
+        """Add what is not there yet; how many that were. One that is there stays, but for an overlap that grew.
+
+        They are added in batches, between which labels come in.
+
+        Args:
+            tasks: items of any kind.
+            by: who adds them.
+            gold: what is known to be right, by the id of an item.
+
+        Raises:
+            DataError: an id that cannot be kept, or a known answer of an item that is not among these.
+        """
+        return self._items.add(tasks, by=by, gold=gold)
 
     def items(self) -> list[Item]:
-        """All items in the order they were added."""
-        return [_item(body) for (body,) in self._read("SELECT body FROM items ORDER BY number")]
+        """All pairs in the order they were added."""
+        with self._database.reading() as connection:
+            return self._items.pairs(connection)
 
-    def open_items(self, annotator: str) -> list[Item]:
-        """What this person may label: items without a label of theirs, which fewer than `overlap` people labelled.
+    def tasks(
+        self, *, ids: Iterable[str] | None = None, kind: str = "", state: str = "", gold: bool | None = None
+    ) -> list[Task]:
+        """Items in the order they were added: those of these ids, of this kind, in this state, with a known answer."""
+        return self._items.all(ids=ids, kind=kind, state=state, gold=gold)
 
-        A skip counts as a label here, so nobody waits for an item that cannot be judged.
+    def task(self, id: str) -> Task:
+        """The item of an id.
+
+        Raises:
+            DataError: there is none.
         """
-        rows = self._read(f"SELECT body FROM items i WHERE {_OPEN} ORDER BY number", (_storable(annotator),))
-        return [_item(body) for (body,) in rows]
+        return self._items.get(id)
 
-    def is_open(self, item: str, annotator: str) -> bool:
+    def count_items(self) -> int:
+        """How many items of all kinds there are."""
+        return self._items.count()
+
+    def item_states(self, now: float | None = None) -> dict[str, ItemState]:
+        """Where every item stands, by its id."""
+        return self._items.states(_at(now))
+
+    def set_state(self, ids: Iterable[str], state: ItemStatus, by: str = "") -> int:
+        """Open or close items, or have a reviewer settle them (adjudication); the number of those that changed.
+
+        An item is closed by the first label of a reviewer who settles it, and that label has the detail `adjudication`.
+        """
+        return self._items.set_state(ids, state, by)
+
+    def set_priority(self, ids: Iterable[str], priority: int, by: str = "") -> int:
+        """Have items labelled sooner (more than 0) or later; the number of those that changed."""
+        return self._items.set_priority(ids, priority, by)
+
+    def set_overlap(self, ids: Iterable[str], overlap: int, by: str = "") -> int:
+        """Have items labelled by so many people; the number of those that changed."""
+        return self._items.set_overlap(ids, overlap, by)
+
+    def set_gold(self, id: str, gold: Gold | None, by: str = "") -> None:
+        """Say what is known to be right of an item, or that nothing is."""
+        self._items.set_gold(id, gold, by)
+
+    def gold(self) -> dict[str, Gold]:
+        """What is known to be right, by the id of the item."""
+        return self._items.gold()
+
+    def open_items(self, annotator: str, now: float | None = None) -> list[Item]:
+        """Pairs that this person may label: that have room for a label, and none of theirs.
+
+        A pair has room while its labels and the people who have it open are fewer than its overlap, and those who
+        skipped it fewer than the `skip_after` of the project.
+        """
+        from prefrl.data.store.leasing import about_room
+        from prefrl.data.store.queue import FREE
+
+        with self._database.reading() as connection:
+            return self._items.pairs(connection, FREE, **about_room(connection, annotator, _at(now)))
+
+    def is_open(self, item: str, annotator: str, now: float | None = None) -> bool:
         """Whether an item is one of `open_items`, which others label too."""
-        return bool(self._read(f"SELECT 1 FROM items i WHERE {_OPEN} AND id = ?", (_storable(annotator), item)))
+        from prefrl.data.store.leasing import about_room
+        from prefrl.data.store.queue import FREE
+        from prefrl.data.store.schema import items
+
+        with self._database.reading() as connection:
+            about = about_room(connection, annotator, _at(now))
+            return bool(self._items.pairs(connection, FREE, items.c.id == item, **about))
 
     def submit(
         self,
@@ -113,89 +194,151 @@ class PreferenceStore:
         strength: str = "",
         note: str = "",
         label_id: str = "",
+        details: Mapping[str, Any] | None = None,
+        now: float | None = None,
     ) -> Label:
         """Store a label, as a new version where this person labelled the item before; it is on the disk on return.
+
+        Of an item that nobody gave them: whether others have labelled it in the meantime is for the caller to ask.
 
         Args:
             item: id of the item.
             annotator: who says so.
-            outcome: first, second, tie or skip.
-            strength, note: see `Label`.
+            outcome: first, second, tie, both_bad or skip; steps of steps; right, wrong or unsure of one completion.
+            strength, note, details: see `Label`.
             label_id: an id of the caller's; the same one handed in again changes nothing.
+            now: epoch seconds.
 
         Raises:
             DataError: an unknown item or outcome, no annotator, or an id that another label has.
         """
+        from prefrl.data.store.settings import project_of
+        from prefrl.data.store.submission import said_of, submit_freely
+        from prefrl.data.store.texts import storable
+
         if outcome not in OUTCOMES or not annotator.strip():
             raise DataError(
                 f"Got the outcome {outcome!r} of annotator {annotator!r}; expected {', '.join(OUTCOMES)}, and a name."
             )
-        annotator = _storable(annotator)
-        said = (item, annotator, outcome, _storable(strength), _storable(note))
-        with self._writing():
-            if label_id and (known := self._labels("WHERE id = ?", label_id)):
-                return _same(known[0], said)
-            if not self._read("SELECT 1 FROM items WHERE id = ?", (item,)):
-                raise DataError(f"{self.path} has no item {item!r}; expected an id of open_items.")
-            ((last,),) = self._read(
-                "SELECT COALESCE(MAX(version), 0) FROM labels WHERE item = ? AND annotator = ?", (item, annotator)
-            )
-            time = datetime.now(UTC).isoformat(timespec="milliseconds")
-            label = Label(
-                id=label_id or uuid.uuid4().hex,
-                item=item,
-                annotator=annotator,
-                version=last + 1,
-                outcome=outcome,
-                strength=said[3],
-                note=said[4],
-                time=time,
-            )
-            self._insert(label)
-        return label
+        said, who = said_of(outcome, strength, note, details), storable(annotator)
+        with self._database.writing() as connection:
+            project = project_of(connection)
+            return submit_freely(connection, project, storable(item), who, said, label_id, _at(now))
+
+    def add_labels(self, labels: Sequence[Label], *, by: str = "") -> int:
+        """Store labels that were given elsewhere, all of them or nothing; how many were new.
+
+        Args:
+            labels: with ids and versions of their own; one without a time is of now.
+            by: who adds them.
+
+        Raises:
+            DataError: one is of an item that is nowhere, contradicts one that is here, or leaves out versions.
+        """
+        from prefrl.data.store.items import batches
+        from prefrl.data.store.journal import record
+        from prefrl.data.store.labels import add_labels
+
+        with self._database.writing() as connection:
+            added = sum(add_labels(connection, self.project_id, batch) for batch in batches(labels))
+            if added:
+                record(connection, by, "labels added", {"added": added, "of": len(labels)})
+        return added
 
     def labels(self, *, all_versions: bool = False) -> list[Label]:
         """The last label of every person on every item, or all versions, in the order they came."""
-        return self._labels("" if all_versions else f"WHERE {_LIVE}")
+        from prefrl.data.store.labels import LABELS, live_labels, read_labels
+
+        with self._database.reading() as connection:
+            return read_labels(connection, LABELS if all_versions else live_labels())
 
     def judgements(self) -> list[Judgement]:
-        """Live labels with their items: by item as added, then as they came."""
-        items = {item.id: item for item in self.items()}
+        """Live labels of pairs with their items: by item as added, then as they came."""
+        from prefrl.data.store.labels import live_labels, read_labels
+
+        with self._database.reading() as connection:
+            items = {item.id: item for item in self._items.pairs(connection)}
+            labels = read_labels(connection, live_labels())
         found: dict[str, list[Judgement]] = {name: [] for name in items}
-        for label in self.labels():
-            found[label.item].append(Judgement(items[label.item], label))
+        for label in labels:
+            if label.item in items:
+                found[label.item].append(Judgement(items[label.item], label))
         return [judgement for of_item in found.values() for judgement in of_item]
 
     def pairs(self, margins: Mapping[str, float] | None = None) -> list[Pair]:
         """All judgements as training pairs; see `to_pairs`."""
         return to_pairs(self.judgements(), margins)
 
+    def flags(self, open_only: bool = True) -> list[Flag]:
+        """Reports that something is wrong with an item, in the order they came."""
+        from prefrl.data.store.work import flags_of
+
+        return flags_of(self._database, open_only)
+
+    def resolve_flag(self, id: str, by: str) -> None:
+        """Say that a report was looked at.
+
+        Raises:
+            DataError: there is no such report.
+        """
+        from prefrl.data.store.work import resolve_flag
+
+        resolve_flag(self._database, id, by)
+
+    def events(self, *, after: int = 0, kind: str = "", person: str = "", limit: int = 1000) -> list[Event]:
+        """Entries of the audit log after a number, of one kind and one person where these are named, oldest first."""
+        from prefrl.data.store.journal import events_of
+
+        return events_of(self._database, after, kind, person, limit)
+
+    def log(self, person: str, kind: str, body: Mapping[str, Any], now: float | None = None) -> None:
+        """Add an entry to the audit log, which is never changed."""
+        from prefrl.data.store.journal import record
+
+        with self._database.writing() as connection:
+            record(connection, person, kind, body, now)
+
     def export(self, path: str | Path) -> int:
-        """Write items and all versions of all labels as JSON lines, the same bytes every time; the number of lines."""
-        lines = [_dumps({"item": item.to_dict()}) for item in self.items()]
-        lines += [_dumps({"label": label.to_dict()}) for label in self.labels(all_versions=True)]
-        target = Path(path)
-        scratch = target.with_name(f".{target.name}.{os.getpid()}.tmp")
-        with self._errors(target):
-            scratch.write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-            os.replace(scratch, target)
-        return len(lines)
+        """Write all that is data as JSON lines, the same bytes every time; the number of lines.
+
+        Settings that were saved, pictures, items with what is known of them, all versions of all labels, and reports;
+        neither accounts nor the audit log.
+        """
+        from prefrl.data.store.transfer import export
+
+        return export(self._database, Path(path))
 
     def import_(self, path: str | Path) -> int:
-        """Add what an `export` wrote, all of it or nothing; the number of items and labels that were new.
+        """Add what an `export` wrote, all of it or nothing; the number of items, labels and reports that were new.
+
+        Settings are taken where none were saved here, and stay otherwise.
 
         Raises:
             DataError: a line that `export` does not write, or a label that contradicts one that is here.
         """
-        from prefrl.data.tables import load_table
+        from prefrl.data.store.transfer import import_
 
-        table = load_table(Path(path))
-        with self._writing():
-            return sum(self._import_row(row, f"{path} line {n}") for n, row in enumerate(table.rows, start=1))
+        return import_(self._database, Path(path))
+
+    def backup(self, path: str | Path | None = None) -> Path:
+        """Copy the file while it is in use; the copy, which holds one moment and was read through.
+
+        Raises:
+            DataError: there is such a file already, the copy is damaged, or the store is in Postgres.
+        """
+        from prefrl.data.store.upkeep import backup
+
+        return backup(self._database, None if path is None else Path(path))
+
+    def check(self) -> list[str]:
+        """What is wrong with the store: nothing, of a sound one. Counts are compared with the labels themselves."""
+        from prefrl.data.store.upkeep import check
+
+        return check(self._database)
 
     def close(self) -> None:
         """Close the file."""
-        self._db.close()
+        self._database.close()
 
     def __enter__(self) -> Self:
         return self
@@ -205,123 +348,6 @@ class PreferenceStore:
     ) -> None:
         self.close()
 
-    def _open(self, create: bool) -> None:
-        if self._is_new() and not create:  # before anything is changed: the file may be somebody else's
-            raise DataError(f"{self.path} is empty; expected a preference store. prefrl loop makes one.")
-        self._db.execute("PRAGMA journal_mode = WAL")
-        self._db.execute("PRAGMA synchronous = FULL")  # a label is somebody's time: durable on return
-        self._db.execute("PRAGMA foreign_keys = ON")
-        with self._writing():  # two who open a new store at once must not both make its tables
-            if self._is_new():
-                for statement in _statements(_TABLES):
-                    self._db.execute(statement)
-                self._db.execute(f"PRAGMA application_id = {_APPLICATION}")
-                self._db.execute(f"PRAGMA user_version = {_VERSION}")
-        (health,) = self._db.execute("PRAGMA quick_check(1)").fetchone()
-        if health != "ok":
-            raise DataError(f"The preference store {self.path} is damaged ({health}); restore it from a copy.")
 
-    def _is_new(self) -> bool:
-        """Whether the database is empty.
-
-        Raises:
-            DataError: it is another kind of database.
-        """
-        (tables,) = self._db.execute("SELECT COUNT(*) FROM sqlite_master").fetchone()
-        (application,) = self._db.execute("PRAGMA application_id").fetchone()
-        (version,) = self._db.execute("PRAGMA user_version").fetchone()
-        if not tables and not application:
-            return True
-        if (application, version) != (_APPLICATION, _VERSION):
-            raise DataError(f"{self.path} is another kind of database; expected a preference store of this version.")
-        return False
-
-    def _import_row(self, row: Mapping[str, Any], where: str) -> int:
-        try:
-            if "item" in row:
-                item = Item.from_dict(row["item"])
-                values = (item.id, item.overlap, _dumps(item.to_dict()))
-                return self._db.execute(
-                    "INSERT OR IGNORE INTO items (id, overlap, body) VALUES (?, ?, ?)", values
-                ).rowcount
-            label = Label(**row["label"])
-            known = self._labels("WHERE id = ?", label.id)
-            if not known:
-                self._insert(label)
-            elif known[0] != label:
-                raise DataError(f"{where}: label {label.id!r} is another one here; nothing was imported.")
-            return int(not known)
-        except (KeyError, TypeError, ValueError, sqlite3.IntegrityError) as error:
-            raise DataError(
-                f"{where} is no item or label as export writes them ({type(error).__name__}: {error}); nothing was "
-                "imported."
-            ) from error
-
-    def _insert(self, label: Label) -> None:
-        values = tuple(label.to_dict().values())
-        self._db.execute(f"INSERT INTO labels ({_LABEL}) VALUES (?, ?, ?, ?, ?, ?, ?, ?)", values)
-
-    def _labels(self, condition: str, *values: Any) -> list[Label]:
-        rows = self._read(f"SELECT {_LABEL} FROM labels l {condition} ORDER BY number", values)
-        return [Label(**dict(zip(_LABEL.split(", "), row, strict=True))) for row in rows]
-
-    def _count(self, table: str) -> int:
-        ((count,),) = self._read(f"SELECT COUNT(*) FROM {table}")
-        return int(count)
-
-    def _read(self, query: str, values: Sequence[Any] = ()) -> list[Any]:
-        with self._errors():
-            return self._db.execute(query, values).fetchall()
-
-    @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
-        """One transaction, which no other writer comes between."""
-        with self._errors():
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                yield
-            except BaseException:
-                self._db.execute("ROLLBACK")
-                raise
-            self._db.execute("COMMIT")
-
-    @contextlib.contextmanager
-    def _errors(self, path: Path | None = None) -> Iterator[None]:
-        try:
-            yield
-        except (sqlite3.Error, OSError) as error:
-            raise DataError(
-                f"Cannot use {path or self.path} as a preference store: {error}. If it is none, name another file; if "
-                "it is damaged, restore it from a copy; if the disk is full or the folder not writable, make room."
-            ) from error
-
-
-def _same(known: Label, said: tuple[str, ...]) -> Label:
-    """The stored label, for one that is handed in again."""
-    if (known.item, known.annotator, known.outcome, known.strength, known.note) != said:
-        raise DataError(f"The label id {known.id!r} was used for another label; give every label an id of its own.")
-    return known
-
-
-def _item(body: str) -> Item:
-    return Item.from_dict(json.loads(body))
-
-
-def _dumps(value: Any) -> str:
-    """One line of ASCII, which holds half a surrogate pair too; what JSON has no word for becomes its text."""
-    return json.dumps(value, default=str)
-
-
-def _storable(text: str) -> str:
-    """A text that SQLite can keep: half a surrogate pair becomes its escape."""
-    return text.encode("utf-8", "backslashreplace").decode()
-
-
-def _statements(script: str) -> Iterator[str]:
-    """The statements of a script one by one: `executescript` would end the transaction."""
-    pending = ""
-    for line in script.splitlines():
-        pending += f"{line}\n"
-        if sqlite3.complete_statement(pending):
-            yield pending
-            pending = ""
+def _at(now: float | None) -> float:
+    return time.time() if now is None else now

@@ -114,7 +114,7 @@ def test_open_items(store):
     assert [i.prompt.id for i in store.open_items("bob")] == ["p1", "p2"]  # the first one has all its labels
     store.submit(items[1].id, "bob", "first")
     store.submit(items[1].id, "bob", "second")  # a version is no further person
-    assert [i.prompt.id for i in store.open_items("eve")] == ["p2"]
+    assert [i.prompt.id for i in store.open_items("eve")] == ["p1", "p2"]  # a skip is no label
 
 
 def test_more_people_can_be_asked_later(store):
@@ -201,7 +201,7 @@ def test_what_cannot_be_submitted(store):
     store.add_items([item()])
     for arguments, says in (
         (("nowhere", "ann", "first"), "no item 'nowhere'"),
-        ((item().id, "ann", "better"), "'better'.*first, second, tie, skip"),
+        ((item().id, "ann", "better"), "'better'.*first, second, tie, both_bad"),
         ((item().id, " ", "first"), "and a name"),
     ):
         with pytest.raises(DataError, match=says):

@@ -1,0 +1,8 @@
+"""What alembic runs: migrations within the transaction of the connection that it was given."""
+
+from __future__ import annotations
+
+from alembic import context
+
+context.configure(connection=context.config.attributes["connection"])
+context.run_migrations()
