@@ -50,7 +50,7 @@ def to_prompts(table: Table, *, max_bad_fraction: float = MAX_BAD_FRACTION) -> R
     _layout(table, "A prompt dataset", [("prompt",)])
 
     def convert(row: dict[str, Any]) -> Prompt:
-        return _prompt(row, row.get("prompt"), _others(table, {"prompt"}))
+        return read_prompt(row, row.get("prompt"), _others(table, {"prompt"}))
 
     return collect(table, convert, max_bad_fraction)
 
@@ -158,10 +158,10 @@ def _pair(row: dict[str, Any], columns: Collection[str], others: Sequence[str], 
         raise Problem("chosen equals rejected")
     if _implies_prompt(source, chosen, rejected, explicit="prompt" in columns):
         source, chosen, rejected = _split(chosen, rejected)
-        prompt = _prompt(row, source, others, may_be_empty=True)
+        prompt = read_prompt(row, source, others, may_be_empty=True)
     else:
-        prompt = _prompt(row, source, others)
-    sides = _completion(prompt, chosen), _completion(prompt, rejected)
+        prompt = read_prompt(row, source, others)
+    sides = read_completion(prompt, chosen), read_completion(prompt, rejected)
     if sides[0].text == sides[1].text:
         raise Problem("chosen equals rejected")
     label, tie = verdict(row, columns)
@@ -182,11 +182,11 @@ def _pair(row: dict[str, Any], columns: Collection[str], others: Sequence[str], 
 
 
 def _ranking(row: dict[str, Any], columns: Collection[str], others: Sequence[str]) -> Ranking:
-    prompt = _prompt(row, row.get("prompt"), others)
+    prompt = read_prompt(row, row.get("prompt"), others)
     given = row.get("completions")
     if not isinstance(given, list | tuple) or len(given) < 2:
         raise Problem("completions is not a list of two or more")
-    completions = tuple(_completion(prompt, completion) for completion in given)
+    completions = tuple(read_completion(prompt, completion) for completion in given)
     if len({completion.text for completion in completions}) < len(completions):
         raise Problem("two completions are equal")
     name = "ranks" if "ranks" in columns and row.get("ranks") is not None else "scores"
@@ -223,24 +223,25 @@ def _split(chosen: Any, rejected: Any) -> tuple[Any, Any, Any]:
 
 
 def _demonstration(row: dict[str, Any], others: Sequence[str]) -> tuple[Prompt, Completion]:
-    prompt = _prompt(row, row.get("prompt"), others)
-    return prompt, _completion(prompt, row.get("completion"))
+    prompt = read_prompt(row, row.get("prompt"), others)
+    return prompt, read_completion(prompt, row.get("completion"))
 
 
 def _from_messages(row: dict[str, Any], others: Sequence[str]) -> tuple[Prompt, Completion]:
     messages = _messages(row.get("messages"), "conversation")
     if messages[-1]["role"] != "assistant":
         raise Problem("messages do not end with an assistant message")
-    prompt = _prompt(row, messages[:-1], others)
-    return prompt, _completion(prompt, messages[-1:])
+    prompt = read_prompt(row, messages[:-1], others)
+    return prompt, read_completion(prompt, messages[-1:])
 
 
 def _from_text(row: dict[str, Any], others: Sequence[str]) -> tuple[Prompt, Completion]:
-    prompt = _prompt(row, "", others, may_be_empty=True)
-    return prompt, _completion(prompt, row.get("text"))
+    prompt = read_prompt(row, "", others, may_be_empty=True)
+    return prompt, read_completion(prompt, row.get("text"))
 
 
-def _prompt(row: Mapping[str, Any], value: Any, others: Sequence[str], *, may_be_empty: bool = False) -> Prompt:
+def read_prompt(row: Mapping[str, Any], value: Any, others: Sequence[str], *, may_be_empty: bool = False) -> Prompt:
+    """The prompt that a value of a row is, with its `id` if it has one and the columns named in `others`."""
     content: str | tuple[Message, ...]
     if isinstance(value, str):
         if not value.strip() and not may_be_empty:
@@ -273,7 +274,8 @@ def _messages(value: Any, what: str) -> tuple[Message, ...]:
     return tuple({k: v for k, v in message.items() if v is not None or k == "content"} for message in value)
 
 
-def _completion(prompt: Prompt, value: Any) -> Completion:
+def read_completion(prompt: Prompt, value: Any) -> Completion:
+    """The completion that a value is: a text, or one message of the assistant where the prompt has messages."""
     if not isinstance(value, str):
         value = _last_words(_messages(value, "completion"))
         if prompt.messages is None:

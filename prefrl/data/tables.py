@@ -15,6 +15,9 @@ from prefrl.data.tasks import task_rows
 from prefrl.errors import ConfigError, DataError, did_you_mean
 
 DEFAULT_SPLIT = "train"
+STORE = "preferences.db"  # in the folder of a project
+HELD_OUT = 0.1  # share of the prompts of a store that #test names
+_LONGEST_CELL = 100_000_000  # characters of CSV; Python's own limit of 131072 is less than one long answer has
 _HUB_ID = re.compile(r"(?P<name>[\w.-]+/[\w.-]+)(?::(?P<config>[\w.-]+))??(?::(?P<split>[\w.-]+))?")
 _COLUMN_NAME = re.compile(r"[^\W\d][\w .()/-]{0,63}")
 
@@ -55,8 +58,9 @@ def load_table(source: Any, *, split: str | None = None, limit: int | None = Non
     """Read a dataset.
 
     Args:
-        source: a path (.jsonl, .json, .parquet, .csv), a list of dicts, a `datasets.Dataset`, or a hub id:
-            `org/name`, `org/name:split` or `org/name:config:split`.
+        source: a path (.jsonl, .json, .parquet, .csv); a preference store (.db) or the folder of a project, whose
+            labelled pairs are read, all or those of the part `#train` or `#test`; a list of dicts, a
+            `datasets.Dataset`, or a hub id: `org/name`, `org/name:split` or `org/name:config:split`.
         split: split of a hub dataset or a `DatasetDict`; `train` when not given.
         limit: read only this many rows from the top.
 
@@ -74,22 +78,66 @@ def load_table(source: Any, *, split: str | None = None, limit: int | None = Non
         rows, origin = _objects(source, "row", "the list"), "the list"
     else:
         raise DataError(f"Got {type(source).__name__}; a dataset is a path, hub id, list of dicts or datasets.Dataset.")
-    kept = list(islice(rows, limit))
-    if not kept:
+    return table_of(list(islice(rows, limit)), origin)
+
+
+def load_hub(name: str, *, limit: int) -> Table:
+    """The first rows of a dataset of the hub, of which no more is fetched; a file of that name does not matter.
+
+    Raises:
+        DataError: the name is none of a dataset, or it is out of reach.
+    """
+    hub = _HUB_ID.fullmatch(name)
+    if hub is None or name.startswith(".") or Path(hub["name"]).exists():  # which `datasets` would read in its place
+        raise DataError(
+            f"{name!r} names no dataset of the hub; expected org/name, org/name:split or org/name:config:split."
+        )
+    return table_of(list(islice(_from_hub(hub, None, streaming=True), limit)), name)
+
+
+def table_of(rows: list[dict[str, Any]], origin: str) -> Table:
+    """Rows with their columns, which may not all have the same ones.
+
+    Raises:
+        DataError: there are none.
+    """
+    if not rows:
         raise DataError(f"{origin} has no rows; at least one is needed.")
-    return Table(kept, tuple(dict.fromkeys(key for row in kept for key in row)), origin)
+    return Table(rows, tuple(dict.fromkeys(key for row in rows for key in row)), origin)
 
 
 def _from_name(name: str, split: str | None) -> tuple[Rows, str]:
     if name.startswith("task:"):
         _no_split(split, f"the built-in task {name}")
         return iter(task_rows(name)), name
+    store, _, part = name.partition("#")
+    path = Path(store).expanduser()
+    if store.startswith("postgresql") or path.suffix == ".db" or (path / STORE).is_file():
+        _no_split(split, f"the preference store {store}")
+        return _from_store(str(path / STORE) if path.is_dir() else store, part), name
     path = Path(name).expanduser()
     hub = _HUB_ID.fullmatch(name)
     if not path.exists() and hub is not None and not _looks_like_file(path):
         return _from_hub(hub, split), name
     _no_split(split, f"the file {name}")
     return _from_file(path), name
+
+
+def _from_store(path: str, part: str) -> Rows:
+    """Pairs of a preference store, one a label, under the names that people have; or a part of its prompts."""
+    from prefrl.data.exporting import Choices, Labelled, export
+    from prefrl.data.preferences import PreferenceStore
+
+    if part not in ("", "train", "test"):
+        raise DataError(
+            f"{path}#{part}: a preference store has the parts #train and #test.{did_you_mean(part, ('train', 'test'))}"
+        )
+    choices = Choices(votes="each", ties="soft", both_bad="soft", names=True, held_out=HELD_OUT if part else 0.0)
+    with PreferenceStore(path, create=False) as store:
+        made = export(Labelled.of(store), choices)
+    if not made.rows:
+        raise DataError(f"{path} has no labelled pairs to train on ({made.summary()}). Label some first.")
+    return iter(made.splits[part or DEFAULT_SPLIT])
 
 
 def _looks_like_file(path: Path) -> bool:
@@ -106,13 +154,16 @@ def _no_split(split: str | None, what: str) -> None:
         )
 
 
-def _from_hub(hub: re.Match[str], split: str | None) -> Rows:
+def _from_hub(hub: re.Match[str], split: str | None, *, streaming: bool = False) -> Rows:
     if split is not None and hub["split"] is not None:
         raise DataError(f"{hub[0]!r} names a split, and split={split!r} was given too; give one of them.")
     from datasets import load_dataset
 
     try:
-        data: Any = load_dataset(hub["name"], hub["config"], split=split or hub["split"] or DEFAULT_SPLIT)
+        how: dict[str, Any] = {"split": split or hub["split"] or DEFAULT_SPLIT} | (
+            {"streaming": True} if streaming else {}
+        )
+        data: Any = load_dataset(hub["name"], hub["config"], **how)
     except Exception as error:  # the hub client, the file readers and the network each raise their own
         first = (str(error).strip().splitlines() or [""])[0]
         raise DataError(
@@ -216,6 +267,7 @@ def _read_json(path: Path) -> Rows:
 
 
 def _read_csv(path: Path) -> Rows:
+    csv.field_size_limit(max(csv.field_size_limit(), _LONGEST_CELL))
     reader = csv.reader(_lines(path), strict=True)
     try:
         header = next(reader, [])
