@@ -9,12 +9,14 @@ from __future__ import annotations
 import itertools
 import json
 import math
-from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+
 from prefrl.data.splits import prompt_key
+from prefrl.evaluate.coefficients import alpha_of, coincidences
 from prefrl.evaluate.shares import number, percents, plain
 from prefrl.evaluate.statistics import Interval, proportion_interval
 from prefrl.types import Pair
@@ -109,24 +111,16 @@ def agreement(units: Sequence[Votes], *, repeated: int = 0) -> Agreement:
 
 
 def krippendorff_alpha(units: Sequence[Votes]) -> float:
-    """Krippendorff's alpha for nominal values, `1 - D_observed / D_expected`, over both orders of every pair.
+    """Krippendorff's alpha for nominal values, over both orders of every pair: see `coefficients.alpha_of`.
 
-    From the coincidence matrix `o[c, k]` = sum over units of (ordered pairs of votes c, k) / (votes - 1), which is
-    averaged with that of the exchanged sides: `alpha = 1 - (n - 1) sum_{c != k} o[c, k] / sum_{c != k} n[c] n[k]`
-    (Krippendorff, Content Analysis, 2004, chapter 11). NaN when all votes are for neither side.
+    The coincidence matrix is averaged with that of the exchanged sides. NaN when all votes are for neither side.
     """
-    coincidences: dict[tuple[int, int], float] = defaultdict(float)
-    for unit in (unit for unit in units if len(unit) > 1):
-        for a, b in itertools.permutations(unit, 2):
-            coincidences[a, b] += 0.5 / (len(unit) - 1)
-            coincidences[_SWAPPED[a], _SWAPPED[b]] += 0.5 / (len(unit) - 1)
-    totals: dict[int, float] = defaultdict(float)
-    for (value, _), count in coincidences.items():
-        totals[value] += count
-    total = math.fsum(totals.values())
-    observed = math.fsum(count for (a, b), count in coincidences.items() if a != b)
-    expected = math.fsum(totals[a] * totals[b] for a, b in itertools.permutations(totals, 2))
-    return 1 - (total - 1) * observed / expected if expected else math.nan
+    several = [unit for unit in units if len(unit) > 1]
+    votes = np.array([[unit.count(value) for value in _SWAPPED] for unit in several], dtype=np.float64)
+    sums = sum((coincidences(counts) for counts in votes), np.zeros((len(_SWAPPED), len(_SWAPPED))))
+    exchanged = [list(_SWAPPED).index(other) for other in _SWAPPED.values()]
+    both = (sums + sums[np.ix_(exchanged, exchanged)]) / 2
+    return float(alpha_of(both.reshape(1, -1))[0])
 
 
 def pair_agreement(pairs: Sequence[Pair]) -> Agreement:
