@@ -34,7 +34,10 @@ def source_metrics(source: RewardSource, rollouts: Sequence[Rollout], scores: Se
                               audit, all minus their group means
 
     Of the whole reward: `reward/corr_length`, `reward/corr_audit`. `audit/mean` is the mean of the audit. A correlation
-    with something that does not vary is left out, for it is not defined.
+    with something that does not vary is left out, for it is not defined. Where reward and audit lie in [0, 1] and 1 is
+    full marks of both, `audit/passed` and `audit/failed` count the audited rollouts that the reward passes and fails,
+    `audit/false_positives` those of the first that the audit fails, `audit/false_negatives` those of the second that it
+    passes.
 
     Args:
         source: the reward that gave the scores.
@@ -53,6 +56,7 @@ def source_metrics(source: RewardSource, rollouts: Sequence[Rollout], scores: Se
     metrics = _named("reward", corr_length=_correlation(totals, lengths), corr_audit=_correlation(totals, judged))
     if audit is not None and (found := [x for x in columns[audit] if x is not None]):
         metrics["audit/mean"] = fmean(found)
+        metrics |= _confusion([(scores[i].total, columns[audit][i]) for i in good])
     for name, (child, _) in zip(names, terms, strict=True):
         mine = centred([columns[name][i] for i in good])
         said = [score.parts.get(f"{name}/raw") for score in scores] if _is_rescaled(child) else columns[name]
@@ -66,6 +70,21 @@ def source_metrics(source: RewardSource, rollouts: Sequence[Rollout], scores: Se
     paid = {name: weight for name, (_, weight) in zip(names, terms, strict=True) if weight}
     contributions = {name: centred([_times(columns[name][i], w) for i in good]) for name, w in paid.items()}
     return metrics | {f"source/{name}/share": share for name, share in variance_shares(contributions).items()}
+
+
+def _confusion(both: Sequence[tuple[float, float | None]]) -> dict[str, float]:
+    """How often reward and audit pass the same answers; nothing where either is no share of full marks."""
+    judged = [(reward, audit) for reward, audit in both if audit is not None]
+    if not judged or not all(-NOISE <= value <= 1.0 + NOISE for pair in judged for value in pair):
+        return {}
+    passed = [(reward >= 1.0 - NOISE, audit >= 1.0 - NOISE) for reward, audit in judged]
+    counts = {
+        "passed": sum(reward for reward, _ in passed),
+        "failed": sum(not reward for reward, _ in passed),
+        "false_positives": passed.count((True, False)),
+        "false_negatives": passed.count((False, True)),
+    }
+    return {f"audit/{name}": float(count) for name, count in counts.items()}
 
 
 def variance_shares(contributions: dict[str, list[float | None]]) -> dict[str, float]:
@@ -121,16 +140,16 @@ def _spread(name: str, column: Sequence[float | None], scores: Sequence[Score]) 
     kept; they do not count as failed there.
     """
     found = [x for x in column if x is not None]
-    failed = sum(_failed_by(name, score, x) for score, x in zip(scores, column, strict=True))
+    failed = sum(_failed_by(name, score) for score in scores)
     metrics = {"errors": failed / len(scores)} if scores else {}
     if found:
         metrics |= {"mean": fmean(found), "std": pstdev(found), "min": min(found), "max": max(found)}
     return {f"source/{name}/{key}": value for key, value in metrics.items()}
 
 
-def _failed_by(name: str, score: Score, value: float | None) -> bool:
+def _failed_by(name: str, score: Score) -> bool:
     if score.ok:
-        return value is None
+        return score.parts.get(f"{name}/error") == 1.0
     return (score.error or "").startswith(f"component {name!r}:")
 
 

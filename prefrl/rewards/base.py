@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
 
@@ -163,6 +163,13 @@ def as_source(obj: Any) -> Any:
         f"got {obj!r} ({type(obj).__name__}) as a reward; expected a function, or an object with "
         f"`name` and `score(rollouts)`.{hint}"
     )
+
+
+def parts_of(source: RewardSource) -> Iterator[RewardSource]:
+    """A source and all that it is made of."""
+    yield source
+    for child in getattr(source, "children", ()):
+        yield from parts_of(child)
 
 
 def unique_names(sources: Sequence[RewardSource]) -> list[str]:

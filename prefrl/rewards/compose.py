@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import replace
@@ -12,6 +13,7 @@ from prefrl.rewards.base import Reward, RewardSource, as_source, unique_names, v
 from prefrl.types import Rollout, Score
 
 Term = tuple[RewardSource, float]
+LEFT_OUT = "not in the share that is audited"
 
 
 def terms_of(source: RewardSource, weight: float = 1.0) -> list[Term]:
@@ -25,15 +27,34 @@ class Audit(Reward):
 
     What it says can be trusted for as long as nothing optimizes it: a slower or dearer verifier, a second reward model,
     a judge. The metrics of the other sources say how each agrees with this one.
+
+    Args:
+        source: what judges.
+        share: share of the rollouts that it sees, for one that is slow or dear. Which ones follows from prompt and text
+            alone; the others are left out of its figures, and are no errors.
+
+    Raises:
+        ConfigError: a share outside (0, 1].
     """
 
-    def __init__(self, source: Any) -> None:
+    def __init__(self, source: Any, share: float = 1.0) -> None:
+        if not 0.0 < share <= 1.0:
+            raise ConfigError(f"an audit of the share {share} of the answers; expected a number in (0, 1]")
         self.source = as_source(source)
+        self.share = share
         self.children = (self.source,)
         self.name = self.source.name
 
     def score(self, rollouts: Sequence[Rollout]) -> list[Score]:
-        return verified_scores(self.source, rollouts)
+        seen = [in_share(f"{rollout.prompt.id}|{rollout.text}", self.share) for rollout in rollouts]
+        scores = iter(verified_scores(self.source, [r for r, mine in zip(rollouts, seen, strict=True) if mine]))
+        return [next(scores) if mine else Score.failed(LEFT_OUT) for mine in seen]
+
+
+def in_share(text: str, share: float) -> bool:
+    """Whether a text is one of a share of all texts; the same answer every time."""
+    digest = hashlib.sha256(text.encode("utf-8", "backslashreplace")).digest()
+    return int.from_bytes(digest[:8], "big") < share * 2**64
 
 
 class WeightedSum(Reward):
@@ -65,7 +86,11 @@ class WeightedSum(Reward):
         names = unique_names(self.children)
         columns = [verified_scores(child, rollouts) for child in self.children]
         weights = [weight for _, weight in self.terms]
-        flaky = {name for name, column in zip(names, columns, strict=True) if not all(s.ok for s in column)}
+        flaky = {
+            name
+            for name, column in zip(names, columns, strict=True)
+            if not all(s.ok or s.error == LEFT_OUT for s in column)
+        }
         return [self._combine(names, weights, row, flaky) for row in zip(*columns, strict=True)]
 
     @staticmethod
@@ -79,7 +104,7 @@ class WeightedSum(Reward):
                 return Score(error=f"component {name!r}: {score.error}", parts=errors)
             parts.update(named_parts(name, score))
             if name in flaky:
-                parts[f"{name}/error"] = float(not score.ok)
+                parts[f"{name}/error"] = float(not score.ok and score.error != LEFT_OUT)
             if weight == 0:
                 continue
             if score.value is not None:

@@ -2,32 +2,42 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from numbers import Real
 from typing import Any
 
 from prefrl.errors import did_you_mean
-from prefrl.rewards.verifiers.common import Verifier
+from prefrl.rewards.base import Reward
 from prefrl.types import Rollout, Score
 
 
-def environment(key: str = "success") -> Verifier:
+class Environment(Reward):
+    """The source that `environment` makes."""
+
+    def __init__(self, key: str) -> None:
+        self.name, self.key = "environment", key
+
+    def score(self, rollouts: Sequence[Rollout]) -> list[Score]:
+        return [self._one(rollout) for rollout in rollouts]
+
+    def _one(self, rollout: Rollout) -> Score:
+        if "error" in rollout.info:
+            return Score.failed(str(rollout.info["error"]))
+        if self.key not in rollout.info:
+            return Score.failed(
+                f"the environment reported no {self.key!r}; it reported {', '.join(rollout.info) or 'nothing'}."
+                f"{did_you_mean(self.key, rollout.info)}"
+            )
+        return _score(self.key, rollout.info[self.key], rollout)
+
+
+def environment(key: str = "success") -> Environment:
     """The entry `key` of `rollout.info`: a number is paid at the end, a list of numbers one after every turn.
 
     The turns of a control policy are its actions. A rollout whose environment raised, an entry that is missing or
     something else, and a list of another length than the turns are errors, never a 0.
     """
-
-    def check(rollout: Rollout) -> Score:
-        if "error" in rollout.info:
-            return Score.failed(str(rollout.info["error"]))
-        if key not in rollout.info:
-            return Score.failed(
-                f"the environment reported no {key!r}; it reported {', '.join(rollout.info) or 'nothing'}."
-                f"{did_you_mean(key, rollout.info)}"
-            )
-        return _score(key, rollout.info[key], rollout)
-
-    return Verifier("environment", check)
+    return Environment(key)
 
 
 def _score(key: str, reported: Any, rollout: Rollout) -> Score:

@@ -79,7 +79,7 @@ class Judge(Reward):
             ConfigError: an unknown or wrong option, or no key in the environment variable that was named.
             ModelError: the local model cannot be loaded.
         """
-        voter = _server(url, model, options) if url else _local(model, options)
+        voter = voter_of(model, url, options)
         return cls(voter, criteria=criteria, template=template, pair_template=pair_template, scale=scale)
 
     def score(self, rollouts: Sequence[Rollout]) -> list[Score]:
@@ -107,6 +107,11 @@ class Judge(Reward):
     def _pair(self, shown_first: Rollout, shown_second: Rollout) -> Question:
         answers = {"completion_a": shown_first.text, "completion_b": shown_second.text}
         return _question(self.pair_template, shown_first, answers, PAIR_OPTIONS, {"criteria": self.criteria})
+
+
+def voter_of(model: str, url: str, options: Mapping[str, Any]) -> Voter:
+    """What a judge thinks with: a model behind an `url`, or, without one, a local model; see `Judge.load`."""
+    return _server(url, model, options) if url else _local(model, options)
 
 
 def _server(url: str, model: str, options: Mapping[str, Any]) -> Voter:

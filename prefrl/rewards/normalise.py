@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import math
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
 from statistics import fmean, pstdev
 from typing import Any
 
@@ -42,13 +43,15 @@ class Normalise(Reward):
 
     Welford's update with the batch, then normalisation by the result; steps are divided by std, the
     mean is taken off the value. While std is 0 (one score, or all equal) only the mean is subtracted.
-    `update=False` freezes the statistics: for evaluation, after `load_state_dict`.
+    `update=False`, or `frozen` around a call, leaves the statistics as they are: for evaluation. Where none were
+    learnt yet, those of the first batch scored so stand in, for all such batches alike, and are never learnt from.
     """
 
     def __init__(self, source: Any, *, update: bool = True) -> None:
         self.source = as_source(source)
         self._update = update
         self.count, self.mean, self.m2 = 0, 0.0, 0.0
+        self._borrowed: tuple[float, float] | None = None  # mean and std before anything was learnt
         self.children = (self.source,)
         self.name = self.source.name
 
@@ -60,12 +63,28 @@ class Normalise(Reward):
 
     def score(self, rollouts: Sequence[Rollout]) -> list[Score]:
         scores = verified_scores(self.source, rollouts)
+        mean, std = self._statistics([score.total for score in scores if score.ok])
+        return [_linear(score, mean, std or 1.0) if score.ok else score for score in scores]
+
+    @contextmanager
+    def frozen(self) -> Iterator[None]:
+        """The statistics stay as they are within."""
+        before, self._update = self._update, False
+        try:
+            yield
+        finally:
+            self._update = before
+
+    def _statistics(self, totals: Sequence[float]) -> tuple[float, float]:
+        """Mean and standard deviation for a batch, which is learnt from first unless they are frozen."""
         if self._update:
-            for score in scores:
-                if score.ok:
-                    self._include(score.total)
-        std = self.std or 1.0
-        return [_linear(score, self.mean, std) if score.ok else score for score in scores]
+            for total in totals:
+                self._include(total)
+        if self.count or not totals:
+            return self.mean, self.std
+        if self._borrowed is None:
+            self._borrowed = fmean(totals), (0.0 if is_uniform(totals) else pstdev(totals))
+        return self._borrowed
 
     def _include(self, x: float) -> None:
         self.count += 1
@@ -141,6 +160,22 @@ NORMALISERS: dict[str, Callable[..., Reward]] = {
     "rank": GroupRank,
     "sigmoid": Sigmoid,
 }
+
+
+@contextmanager
+def frozen(source: Any) -> Iterator[None]:
+    """No running statistics of a source, or of what it is made of, move within: for evaluation."""
+    with ExitStack() as stack:
+        for part in _parts(source):
+            if isinstance(part, Normalise):
+                stack.enter_context(part.frozen())
+        yield
+
+
+def _parts(source: Any) -> Iterator[Any]:
+    yield source
+    for child in getattr(source, "children", ()):
+        yield from _parts(child)
 
 
 def sigmoid(x: float) -> float:

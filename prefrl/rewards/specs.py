@@ -25,6 +25,20 @@ KINDS: dict[str, str] = {
     "regex": "prefrl.rewards.verifiers:regex",
     "json": "prefrl.rewards.verifiers:json_object",
     "length_band": "prefrl.rewards.verifiers:length_band",
+    "math": "prefrl.rewards.verifiers.math:math",
+    "code": "prefrl.rewards.verifiers.code:code",
+    "stdio": "prefrl.rewards.verifiers.code:stdio",
+    "constraints": "prefrl.rewards.verifiers:constraints",
+    "http": "prefrl.rewards.verifiers:http",
+    "json_schema": "prefrl.rewards.verifiers:json_schema",
+    "language": "prefrl.rewards.verifiers:language",
+    "reasoning_gym": "prefrl.rewards.verifiers.reasoning_gym:reasoning_gym",
+    "repetition": "prefrl.rewards.verifiers:repetition",
+    "rubric": "prefrl.rewards.verifiers:rubric",
+    "shell": "prefrl.rewards.verifiers:shell",
+    "think_format": "prefrl.rewards.verifiers:think_format",
+    "units": "prefrl.rewards.verifiers:units",
+    "xml_format": "prefrl.rewards.verifiers:xml_format",
     "environment": "prefrl.rewards.environment_reward:environment",
     "bradley_terry": "prefrl.rewards.bradley_terry:BradleyTerry.load",
     "ensemble": "prefrl.rewards.ensemble_reward:ensemble",
@@ -53,10 +67,10 @@ def build(specs: Spec | Sequence[Spec]) -> RewardSource:
 
     Each spec is a kind, or a mapping with `kind`, the arguments of that kind, and the options `weight`
     (default 1), `normalise` (true or a kind of `NORMALISERS`, or a mapping with `kind` and its arguments),
-    `clip: [low, high]` (after normalising), `name` and `audit: true` (measured, never learnt from). Kinds are
-    those in `KINDS`, some of which take further specs; `function` with a `path`; a path itself,
-    `package.module:attribute` or `path/to/file.py:attribute`, naming a reward function, a source, or a class
-    that is called with the arguments; and plug-ins.
+    `clip: [low, high]` (after normalising), `name` and `audit: true`, or `audit: 0.1` for a share of the answers
+    (measured, never learnt from). Kinds are those in `KINDS`, some of which take further specs; `function`
+    with a `path`; a path itself, `package.module:attribute` or `path/to/file.py:attribute`, naming a reward
+    function, a source, or a class that is called with the arguments; and plug-ins.
 
     Returns:
         The source itself for a single spec of weight 1, a `WeightedSum` otherwise.
@@ -90,11 +104,11 @@ def _term(spec: Spec) -> tuple[RewardSource, float]:
 
 def _with_options(kind: str, source: Any, options: Mapping[str, Any]) -> tuple[RewardSource, float]:
     audit, bounds = options.get("audit", False), options.get("clip")
-    weight = options.get("weight", 0.0 if audit is True else 1.0)
+    weight = options.get("weight", 0.0 if audit else 1.0)
     if not _is_number(weight):
         raise ConfigError(f"reward {kind!r}: weight={weight!r}; expected a number")
-    if not isinstance(audit, bool):
-        raise ConfigError(f"reward {kind!r}: audit={audit!r}; expected true or false")
+    if not (isinstance(audit, bool) or (_is_number(audit) and 0.0 < audit <= 1.0)):
+        raise ConfigError(f"reward {kind!r}: audit={audit!r}; expected true, false, or a share of the answers: 0.1")
     if "name" in options:
         source.name = str(options["name"])
     source = _normalised(kind, source, options.get("normalise", False))
@@ -102,7 +116,7 @@ def _with_options(kind: str, source: Any, options: Mapping[str, Any]) -> tuple[R
         if not isinstance(bounds, list | tuple) or len(bounds) != 2 or not all(map(_is_number, bounds)):
             raise ConfigError(f"reward {kind!r}: clip={bounds!r}; expected two numbers: clip: [-1, 1]")
         source = Clip(source, *bounds)
-    return (Audit(source) if audit else source), float(weight)
+    return (Audit(source, float(audit)) if audit else source), float(weight)
 
 
 def _normalised(kind: str, source: Any, how: Any) -> Any:

@@ -135,6 +135,40 @@ def test_an_audit_is_measured_and_never_paid(rollout):
         Audit(Column("x")) + Audit(Column("gold"))
 
 
+def test_an_audit_counts_where_it_says_otherwise(rollout):
+    paid, judged = [1.0] * 4 + [0.0] * 3, [1.0, 1.0, 0.0, 0.0, 0.0, 0.0, 1.0]
+    source = WeightedSum([(Column("x"), 1.0), (Audit(Column("y")), 0.0)])
+    found = measured(source, batch(rollout, "aaaaaaa", x=paid, y=judged))
+    names = ("passed", "failed", "false_positives", "false_negatives")
+    assert [found[f"audit/{name}"] for name in names] == [4.0, 3.0, 2.0, 1.0]
+    partly = measured(source, batch(rollout, "aa", x=[0.99, 1.0], y=[1.0, 0.99]))
+    assert [partly[f"audit/{name}"] for name in names] == [1.0, 1.0, 1.0, 1.0]
+    assert not any(name.startswith("audit/pass") for name in measured(source, batch(rollout, "a", x=[2.0], y=[1.0])))
+
+
+def test_an_audit_of_a_share_leaves_the_rest_out_and_calls_it_no_error(rollout):
+    asked = []
+
+    class Slow(Column):
+        def score(self, rollouts):
+            asked.extend(rollouts)
+            return super().score(rollouts)
+
+    rollouts = [dataclasses.replace(r, text=str(n)) for n, r in enumerate(batch(rollout, "a" * 400, x=[1.0] * 400))]
+    source = WeightedSum([(Column("x"), 1.0), (Audit(Slow("x"), 0.25), 0.0)])
+    scores = source.score(rollouts)
+    found = source_metrics(source, rollouts, scores)
+    assert 70 <= len(asked) <= 130
+    assert [score.value for score in scores] == [1.0] * 400
+    assert (found["source/x_2/errors"], found["audit/mean"], found["audit/passed"]) == (0.0, 1.0, len(asked))
+    assert not any("error" in part for score in scores for part in score.parts)
+    seen = [rollout.text for rollout in asked]
+    source.score(rollouts[::-1])
+    assert sorted(r.text for r in asked[len(seen) :]) == sorted(seen)
+    with pytest.raises(ConfigError, match=r"share 0 of the answers; expected a number in \(0, 1\]"):
+        Audit(Column("x"), 0)
+
+
 def test_errors_are_counted_where_they_arose_and_shift_nobody(rollout):
     good = {"x": [0.0, 1.0, 5.0], "y": [2.0, 1.0, 0.0]}
     total = WeightedSum([(Column("x"), 1.0), (Column("y"), 1.0)])

@@ -10,7 +10,7 @@ import pytest
 
 from prefrl.errors import ConfigError
 from prefrl.rewards import GroupNormalise, GroupRank, Normalise, Sigmoid, Standardise, numeric
-from prefrl.rewards.normalise import sigmoid
+from prefrl.rewards.normalise import frozen, sigmoid
 from prefrl.types import Score
 
 
@@ -109,6 +109,36 @@ def test_order_and_other_groups_do_not_matter(groups, source):
 def test_groups_are_groups_and_not_prompts(rollout):
     one, other = rollout("1", id="p"), dataclasses.replace(rollout("3", id="p"), group="p#2")
     assert values(GroupNormalise(Given()), [one, other]) == [0.0, 0.0]
+
+
+def test_running_statistics_stay_while_they_are_frozen(groups):
+    running = Normalise(Given())
+    source = 2.0 * running.clip(-10.0, 10.0)
+    running.score(groups(a=[1, 3]))  # mean 2, std 1
+    with frozen(source):
+        assert values(source, groups(a=[7])) == [10.0]
+    assert (running.count, running.mean) == (2, 2.0)
+    running.score(groups(a=[5]))
+    assert (running.count, running.mean) == (3, 3.0)
+
+
+def test_before_anything_was_learnt_the_first_frozen_batch_lends_its_scale(groups):
+    running = Normalise(Given())
+    with frozen(running):
+        assert values(running, groups(a=[1, 3])) == [-1.0, 1.0]
+        assert values(running, groups(a=[5])) == [3.0]  # by the same scale, so that the two compare
+    assert running.count == 0
+    assert values(running, groups(a=[5, 9])) == [-1.0, 1.0]  # of these two alone
+    with frozen(running):
+        assert values(running, groups(a=[11])) == [2.0]
+
+
+def test_an_error_ends_the_frost(groups):
+    running = Normalise(Given())
+    with pytest.raises(ZeroDivisionError), frozen(running):
+        raise ZeroDivisionError
+    running.score(groups(a=[1]))
+    assert running.count == 1
 
 
 def test_the_method_takes_a_kind():

@@ -225,7 +225,7 @@ def test_a_function_of_a_module_in_the_current_folder(tmp_path, monkeypatch, rol
         ),
         ({"kind": "exact", "normalise": {"kind": "group", "mean": 2}}, "'normalise: group' has no argument 'mean'"),
         ({"kind": "exact", "normalise": {"mean": 2}}, "expected true or false"),
-        ({"kind": "exact", "audit": "yes"}, "audit='yes'; expected true or false"),
+        ({"kind": "exact", "audit": "yes"}, "audit='yes'; expected true, false, or a share"),
         ({"kind": "exact", "audit": True, "weight": 0.1}, "weight of reward 'exact' is 0.1, but it is an audit"),
         ({"kind": "gate", "source": "exact", "by": "exat", "threshold": 1}, "Did you mean 'exact'"),
         ({"kind": "gate", "source": "exact", "by": "exact"}, "'gate' needs the argument 'threshold'"),

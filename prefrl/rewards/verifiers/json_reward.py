@@ -9,7 +9,8 @@ from numbers import Real
 from typing import Any
 
 from prefrl.rewards.verifiers.common import Verifier, gold_of
-from prefrl.types import Rollout, Score
+from prefrl.rewards.verifiers.verdict import Status, Verdict, failure
+from prefrl.types import Rollout
 
 _FENCE = re.compile(r"```(?:json)?[ \t]*\n(.*?)\n?[ \t]*```", re.DOTALL | re.IGNORECASE)
 
@@ -74,17 +75,17 @@ def json_object(required: Sequence[str] = (), column: str | None = None, *, stri
     """
     keys = (required,) if isinstance(required, str) else tuple(required)
 
-    def check(rollout: Rollout) -> Score:
+    def check(rollout: Rollout) -> Verdict:
         gold = None if column is None else gold_of(rollout, column, "json")
         fields = _parse(gold) if isinstance(gold, str) else gold
         if column is not None and not (isinstance(fields, Mapping) and fields):
-            return Score.failed(f"the column {column!r} is {gold!r}; expected an object with at least one field")
+            return failure(f"the column {column!r} is {gold!r}; expected an object with at least one field")
         return _grade(find_object(rollout.text, strict=strict), keys, fields)
 
     return Verifier("json", check)
 
 
-def _grade(found: dict[str, Any] | None, keys: Sequence[str], gold: Mapping[str, Any] | None) -> Score:
+def _grade(found: dict[str, Any] | None, keys: Sequence[str], gold: Mapping[str, Any] | None) -> Verdict:
     parsed, found = float(found is not None), found or {}
     present = sum(key in found for key in keys) / len(keys) if keys else parsed
     parts = {"parsed": parsed, "required": present}
@@ -92,7 +93,8 @@ def _grade(found: dict[str, Any] | None, keys: Sequence[str], gold: Mapping[str,
     if gold is not None:
         parts["fields"] = sum(key in found and _same(found[key], gold[key]) for key in gold) / len(gold)
         value *= parts["fields"]
-    return Score(value=value, parts={**parts, "correct": float(value == 1.0)})
+    status = Status.OK if parsed else Status.INVALID
+    return Verdict(status=status, score=value, parts={**parts, "correct": float(value == 1.0)})
 
 
 def _same(a: Any, b: Any) -> bool:

@@ -9,8 +9,9 @@ from numbers import Real
 from typing import Any
 
 from prefrl.errors import ConfigError
-from prefrl.rewards.verifiers.common import Verifier, gold_of, graded
-from prefrl.types import Rollout, Score
+from prefrl.rewards.verifiers.common import Verifier, gold_of, gold_text
+from prefrl.rewards.verifiers.verdict import Verdict, failure, graded
+from prefrl.types import Rollout
 
 PICKS = ("last", "first", "only")
 
@@ -85,17 +86,17 @@ def numeric(column: str = "answer", *, rel_tol: float = 1e-6, abs_tol: float = 1
     if not (rel_tol >= 0 and abs_tol >= 0):
         raise ConfigError(f"numeric: rel_tol={rel_tol}, abs_tol={abs_tol}; expected numbers >= 0")
 
-    def check(rollout: Rollout) -> Score:
+    def check(rollout: Rollout) -> Verdict:
         gold = _gold_number(gold_of(rollout, column, "numeric"))
         if isinstance(gold, str):
-            return Score.failed(f"the column {column!r} {gold}")
+            return failure(f"the column {column!r} {gold}")
         found = numbers_in(rollout.text)
         if not found or (pick == "only" and len(found) > 1):
             return graded(parsed=False, correct=False)
         answer = found[0] if pick == "first" else found[-1]
         return graded(parsed=True, correct=math.isclose(answer, gold, rel_tol=rel_tol, abs_tol=abs_tol))
 
-    return Verifier("numeric", check)
+    return Verifier("numeric", check, gold=gold_text(column))
 
 
 def _gold_number(gold: Any) -> float | str:

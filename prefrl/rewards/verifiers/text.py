@@ -7,8 +7,9 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from prefrl.errors import ConfigError, did_you_mean
-from prefrl.rewards.verifiers.common import Verifier, gold_of, graded
-from prefrl.types import Rollout, Score
+from prefrl.rewards.verifiers.common import Verifier, gold_of, gold_text
+from prefrl.rewards.verifiers.verdict import Status, Verdict, failure, graded
+from prefrl.types import Rollout
 
 
 def exact(column: str = "answer", *, strip: bool = True, ignore_case: bool = False) -> Verifier:
@@ -21,14 +22,14 @@ def exact(column: str = "answer", *, strip: bool = True, ignore_case: bool = Fal
         text = text.strip() if strip else text
         return text.casefold() if ignore_case else text
 
-    def check(rollout: Rollout) -> Score:
+    def check(rollout: Rollout) -> Verdict:
         gold = gold_of(rollout, column, "exact")
         wanted = "" if gold is None else normal(str(gold))
         if not wanted:
-            return Score.failed(f"the column {column!r} is {gold!r}; expected a text")
+            return failure(f"the column {column!r} is {gold!r}; expected a text")
         return graded(parsed=bool(rollout.text.strip()), correct=normal(rollout.text) == wanted)
 
-    return Verifier("exact", check)
+    return Verifier("exact", check, gold=gold_text(column))
 
 
 def choice(column: str = "answer", options: str | Sequence[str] = "ABCD") -> Verifier:
@@ -48,15 +49,15 @@ def choice(column: str = "answer", options: str | Sequence[str] = "ABCD") -> Ver
     """
     chooser = _Chooser(tuple(str(option).strip() for option in options))
 
-    def check(rollout: Rollout) -> Score:
+    def check(rollout: Rollout) -> Verdict:
         gold = gold_of(rollout, column, "choice")
         wanted = chooser.gold(gold)
         if wanted is None:
-            return Score.failed(f"the column {column!r} is {gold!r}; expected one of {list(chooser.options)}")
+            return failure(f"the column {column!r} is {gold!r}; expected one of {list(chooser.options)}")
         chosen = chooser.chosen(rollout.text)
         return graded(parsed=chosen is not None, correct=chosen == wanted)
 
-    return Verifier("choice", check)
+    return Verifier("choice", check, gold=gold_text(column))
 
 
 class _Chooser:
@@ -146,7 +147,7 @@ def regex(
     if key not in [*range(compiled.groups + 1), *compiled.groupindex]:
         raise ConfigError(f"regex: the pattern {pattern!r} has no group {key!r}; it has {compiled.groups} groups")
 
-    def check(rollout: Rollout) -> Score:
+    def check(rollout: Rollout) -> Verdict:
         match = None
         for match in compiled.finditer(rollout.text):  # noqa: B007 - the last one counts
             pass
@@ -154,7 +155,7 @@ def regex(
             return graded(parsed=match is not None, correct=match is not None)
         gold = gold_of(rollout, column, "regex")
         if gold is None:
-            return Score.failed(f"the column {column!r} is None; expected a text")
+            return failure(f"the column {column!r} is None; expected a text")
         captured = match[key] if match else None
         if captured is None:
             return graded(parsed=False, correct=False)
@@ -191,11 +192,11 @@ def length_band(low: int, high: int, unit: str = "words") -> Verifier:
         raise ConfigError(f"length_band: unknown unit {unit!r}; one of {', '.join(UNITS)}.{did_you_mean(unit, UNITS)}")
     measure = UNITS[unit]
 
-    def check(rollout: Rollout) -> Score:
+    def check(rollout: Rollout) -> Verdict:
         length = measure(rollout)
         distance = max(low - length, length - high, 0)
         value = float(distance == 0) if low == high else max(0.0, 1.0 - distance / (high - low))
         empty = not rollout.text.strip() and low > 0
-        return Score(value=0.0 if empty else value, parts={"length": float(length)})
+        return Verdict(status=Status.OK, score=0.0 if empty else value, parts={"length": float(length)})
 
     return Verifier("length_band", check)

@@ -1,0 +1,70 @@
+"""How a text is written: its repetitions and its language."""
+
+from __future__ import annotations
+
+import re
+
+from prefrl.errors import ConfigError
+from prefrl.rewards.verifiers.common import Verifier, gold_of
+from prefrl.rewards.verifiers.constraints.languages import is_language
+from prefrl.rewards.verifiers.verdict import Status, Verdict, graded
+from prefrl.types import Rollout
+
+_WIDE = r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"  # scripts without spaces: a character is a word
+_WORD = re.compile(rf"{_WIDE}|(?:(?!{_WIDE})\w)+")
+
+
+def repeated_share(text: str, n: int) -> float:
+    """Share of the n-grams of words that occurred before; 0 for a text of fewer than n words."""
+    words = [word.casefold() for word in _WORD.findall(text)]
+    grams = [tuple(words[i : i + n]) for i in range(len(words) - n + 1)]
+    return 1.0 - len(set(grams)) / len(grams) if grams else 0.0
+
+
+def repetition(n: int = 3, *, free: float = 0.0) -> Verifier:
+    """Minus the share of repeated n-grams of words beyond a free share: 0 for none, -1 for nothing else.
+
+    `-max(0, share - free) / (1 - free)`; the penalty of Yeo et al. 2025 (arXiv:2502.03373) at free = 0.
+
+    Args:
+        n: words of an n-gram.
+        free: share that costs nothing, as good texts repeat some.
+
+    Parts: `repeated`, the share.
+
+    Raises:
+        ConfigError: n below 1, or a free share outside [0, 1).
+    """
+    if n < 1 or not 0.0 <= free < 1.0:
+        raise ConfigError(f"repetition: n={n}, free={free}; expected n of 1 or more, and a share in [0, 1)")
+
+    def check(rollout: Rollout) -> Verdict:
+        share = repeated_share(rollout.text, n)
+        score = -max(0.0, share - free) / (1.0 - free)
+        return Verdict(status=Status.OK, score=score, parts={"repeated": share})
+
+    return Verifier("repetition", check)
+
+
+def language(code: str | None = None, *, column: str | None = None) -> Verifier:
+    """1 when the completion is in a language, 0 otherwise and for a text without letters.
+
+    Args:
+        code: ISO 639-1 code, such as `en`, the same for every prompt; or
+        column: dataset column with the code.
+
+    Raises:
+        ConfigError: both or neither of them.
+        RewardError: an unknown code.
+    """
+    if (code is None) == (column is None):
+        raise ConfigError(f"language: code={code!r}, column={column!r}; give exactly one, such as code: en")
+    if code is not None:
+        is_language("a", code)  # an unknown code is told at once
+
+    def check(rollout: Rollout) -> Verdict:
+        wanted = code if column is None else str(gold_of(rollout, column, "language"))
+        assert wanted is not None
+        return graded(parsed=bool(rollout.text.strip()), correct=is_language(rollout.text, wanted))
+
+    return Verifier("language", check)

@@ -1,0 +1,68 @@
+from __future__ import annotations
+
+import pytest
+
+from prefrl.errors import ConfigError
+from prefrl.rewards.verifiers.structure import elements, think_format, xml_format
+
+
+@pytest.mark.parametrize(
+    ("text", "score", "parsed"),
+    [
+        ("<a>1</a>\n<b>2</b>", 1.0, 1.0),
+        ("<a>1</a>", 0.5, 1.0),
+        ("<b>2</b><a>1</a>", 2 / 3, 1.0),  # all there, in the wrong order
+        ("<a>1</a><b>2</b> and more", 2 / 3, 1.0),
+        ("<a>1</a><b> </b>", 0.5, 1.0),
+        ("<a>1</a><a>1</a><b>2</b>", 0.5, 1.0),
+        ("<a>1<b>2</b></a>", 0.5, 1.0),
+        ("<a>1<b></a>2</b>", 0.0, 0.0),
+        ("<a>1", 0.0, 0.0),
+        ("1</a>", 0.0, 0.0),
+        ("no tag", 0.0, 1.0),
+        ("", 0.0, 1.0),
+    ],
+)
+def test_tags_stand_once_in_order_and_truly_nested(rollout, text, score, parsed):
+    (verdict,) = xml_format(["a", "b"]).verdicts([rollout(text)])
+    assert verdict.score == pytest.approx(score)
+    assert verdict.parts["parsed"] == parsed
+    assert verdict.parts.get("strict", 0.0) == float(score == 1.0)
+
+
+def test_tags_may_be_empty_and_stand_among_words_where_that_is_allowed(rollout):
+    loose = xml_format(["a", "b"], only=False, filled=False)
+    assert loose.score([rollout("First <a></a> then <b>2</b>.")])[0].value == 1.0
+    assert elements("x <c> y <a>1</a>", ["a"])[0].content == "1"
+
+
+@pytest.mark.parametrize("tags", [[], ["a", "a"], ["a b"], ["<a>"]])
+def test_wrong_tags(tags):
+    with pytest.raises(ConfigError, match="expected different names"):
+        xml_format(tags)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("<think>Two and two.</think>4", 1.0),
+        ("\n<think>Two and two.</think>\n4", 1.0),
+        ("<think></think>4", 0.0),
+        ("<think>Two.</think>", 0.0),
+        ("4", 0.0),
+        ("4 <think>Two.</think> 4", 0.0),
+        ("<think>a</think><think>b</think>4", 0.0),
+        ("<think>a<think>b</think></think>4", 0.0),
+        ("<think>Two and two. 4", 0.0),
+    ],
+)
+def test_one_block_of_thought_and_then_an_answer(rollout, text, value):
+    assert think_format().score([rollout(text)])[0].value == value
+
+
+def test_a_prompt_that_opens_the_block(rollout):
+    opened = think_format(opened=True)
+    assert opened.score([rollout("Two and two.</think>4")])[0].value == 1.0
+    assert opened.score([rollout("<think>Two.</think>4")])[0].value == 0.0
+    with pytest.raises(ConfigError, match="expected a name"):
+        think_format("<think>")
