@@ -136,6 +136,7 @@ class RLConfig(RunConfig):
         eval_every: steps between evaluations on held-out prompts; 0 evaluates at start and end only.
         eval_samples: completions per held-out prompt at an evaluation.
         max_error_fraction: largest share of unscored rollouts in a step before the run stops.
+        on_alarm: what is done when the reward is being gamed by what an audit says: warn, or stop and keep the weights.
     """
 
     policy: ModelConfig = field(default_factory=ModelConfig)
@@ -153,8 +154,10 @@ class RLConfig(RunConfig):
     eval_every: int = 0
     eval_samples: int = 1
     max_error_fraction: float = 0.1
+    on_alarm: Literal["warn", "stop"] = "warn"
 
     def __post_init__(self) -> None:
+        require_choices(self)
         require(self.steps >= 1, f"steps is {self.steps}", "1 or more")
         require(self.max_turns >= 1, f"max_turns is {self.max_turns}", "1 or more")
         require(self.prompts_per_step >= 1, f"prompts_per_step is {self.prompts_per_step}", "1 or more")
@@ -265,6 +268,41 @@ class EvalConfig(RunConfig):
         require_choices(self)
         require(self.samples >= 1, f"samples is {self.samples}", "1 or more")
         require(self.best_of_n != 1 and self.best_of_n >= 0, f"best_of_n is {self.best_of_n}", "0, or 2 or more")
+
+
+@dataclass(frozen=True, kw_only=True)
+class VerifyConfig(RunConfig):
+    """Try a reward before anything learns from it, or score old answers with a new one.
+
+    Attributes:
+        what: audit or rescore; the second word of the command says the same, as in prefrl verify audit.
+        rewards: the reward, as for rl.
+        data: prompts with what the reward needs; empty takes those of the run in completions.
+        gold: column with an answer known to be right; empty takes solution, canonical_solution or answer.
+        full: score of a right answer; what is below it does not pass.
+        judge: an independent reward, which is taken for the truth; only for audit.
+        completions: answers that were given: the folder of a run, or a file with prompt and completion (and, to
+            rescore, score or reward). An audit without them compares reward and judge on its probes.
+        share: share of the answers that the judge sees, for one that is slow.
+        queue: a preference store that answers on which they differ are put into, for people.
+        strict: end with an error where the audit finds a problem, for use in scripts.
+    """
+
+    what: Literal["audit", "rescore"] = "audit"
+    rewards: list[dict[str, Any]] = field(default_factory=list)
+    data: DataConfig = field(default_factory=DataConfig)
+    gold: str = ""
+    full: float = 1.0
+    judge: list[dict[str, Any]] = field(default_factory=list)
+    completions: str = ""
+    share: float = 1.0
+    queue: str = ""
+    strict: bool = False
+
+    def __post_init__(self) -> None:
+        require_choices(self)
+        require(0.0 < self.share <= 1.0, f"share is {self.share}", "a share in (0, 1]")
+        require(bool(self.judge) or not self.queue, "queue is set, and no judge", "a judge that may differ")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -9,6 +9,7 @@ import statistics
 from collections.abc import Callable, Iterator, Sequence
 
 from prefrl.evaluate.frontier_metrics import falls
+from prefrl.evaluate.patrol import replay
 from prefrl.evaluate.run_folder import RunData
 from prefrl.evaluate.source_metrics import late, sources
 
@@ -32,6 +33,7 @@ def find_alarms(data: RunData, *, phase: str = "train", eval_phase: str = "eval"
     )
     for check in checks:
         found += check(data, phase)
+    found += [f"Step {alarm.step}: {alarm.text}" for alarm in replay(data, phase)]
     return [*found, *_overoptimized(data, phase, eval_phase), *falls(data)]
 
 

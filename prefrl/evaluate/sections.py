@@ -29,6 +29,7 @@ from prefrl.evaluate.blocks import (
 )
 from prefrl.evaluate.fitted_section import fitted_sections
 from prefrl.evaluate.frontier_figures import overoptimisation_sections
+from prefrl.evaluate.patrol_section import patrol_sections
 from prefrl.evaluate.run_folder import RunData
 from prefrl.evaluate.source_sections import source_sections
 
@@ -151,7 +152,7 @@ def standard_sections(
         extra: blocks of the recipe, such as `quality_section`.
     """
     blocks: list[Block] = [Headline([*headline, *headline_figures(data)])]
-    blocks += [Warnings(find_alarms(data)), *curve_sections(data)]
+    blocks += [Warnings(find_alarms(data)), *patrol_sections(data), *curve_sections(data)]
     blocks += [*overoptimisation_sections(data), *source_sections(data), *sample_sections(data)]
     extra = [*extra, *fitted_sections(data.status.get("summary") or {})]
     return Report(title=title or plain_title(data), lead=lead, blocks=[*blocks, *extra, *setup_sections(data)])

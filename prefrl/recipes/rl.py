@@ -10,8 +10,10 @@ from prefrl.config import RLConfig
 from prefrl.data.splits import episode_key, prompt_key
 from prefrl.errors import ConfigError
 from prefrl.evaluate.frontier_metrics import audits_of, evaluation_metrics
+from prefrl.evaluate.patrol import Alarm, Patrol
 from prefrl.evaluate.progress import Progress
 from prefrl.evaluate.run_folder import RunFolder
+from prefrl.evaluate.watch import watch_metrics
 from prefrl.model.critic import Critic, make_critic
 from prefrl.model.engine import Engine
 from prefrl.model.language import LanguageModel
@@ -35,6 +37,7 @@ from prefrl.recipes.common import (
     start,
 )
 from prefrl.recipes.feed import Feed, Watched
+from prefrl.recipes.golds import gold_figures
 from prefrl.recipes.teaching import Teaching, check, teaching_of, with_solutions
 from prefrl.rewards.base import RewardSource
 from prefrl.rewards.specs import build
@@ -94,7 +97,7 @@ def refuse(config: RLConfig, algorithm: Algorithm, *, adapted: bool | None = Non
         ConfigError: an environment that cannot be found, updates without a ratio, a critic that cannot be.
     """
     if config.environment:
-        find_environment(config.environment)
+        find_environment(config.environment)()  # one is made: a sandbox that cannot be had shows now
     refuse_stale(algorithm, config.updates)
     if "values" not in algorithm.needs:
         return
@@ -168,7 +171,9 @@ def optimize_policy(
         teacher_prompt=teaching.prompt if teaching else None,
     )
     evaluation = _Evaluation(folder, policy, engine, held_out, reward, audits, config, teaching)
+    golds = gold_figures(reward.source, train)
     first = last = evaluation.at(0)
+    patrol = Patrol()
     with Progress(algorithm.name, total=config.steps) as progress:
         for step in range(1, config.steps + 1):
             began = time.perf_counter()
@@ -176,13 +181,25 @@ def optimize_policy(
             result = optimizer.step(prompts, seed=config.seed * 1_000_000 + step, more=feed.take)
             seconds = time.perf_counter() - began
             tokens = sum(sum(r.mask) for r in result.rollouts) + result.metrics.get("resample/wasted_tokens", 0)
-            metrics = _measured({**result.metrics, **feed.metrics()}, config)
+            watched = watch_metrics(result.rollouts, result.scores)
+            metrics = _measured({**result.metrics, **watched, **golds, **feed.metrics()}, config)
             folder.log(step, {**metrics, "seconds": seconds, "tokens_per_second": tokens / seconds}, phase)
             folder.samples(step, sample_rows(result.rollouts, result.scores, policy="training", limit=2))
-            if step == config.steps or (config.eval_every and step % config.eval_every == 0):
+            stopped = _warned(patrol.look(step, metrics)) and config.on_alarm == "stop"
+            if stopped or step == config.steps or (config.eval_every and step % config.eval_every == 0):
                 last = evaluation.at(step)
             progress.step(_figures(metrics, last))
+            if stopped:
+                print(f"Stopped after {step} of {config.steps} steps, as on_alarm asks for; the weights are kept.")
+                break
     return Outcome(engine, first, last, critic)
+
+
+def _warned(alarms: Sequence[Alarm]) -> bool:
+    """Whether one of the alarms is grave; all are printed."""
+    for alarm in alarms:
+        print(f"ALARM at step {alarm.step}: {alarm.text}", flush=True)
+    return any(alarm.grave for alarm in alarms)
 
 
 @dataclass(frozen=True)

@@ -21,7 +21,7 @@ from prefrl.evaluate.blocks import show_number
 from prefrl.evaluate.files import to_plain, write_atomic, writing
 from prefrl.evaluate.statistics import sign_test
 from prefrl.recipes.common import Checked, quiet, read_table, report_read
-from prefrl.rewards.base import error_counts
+from prefrl.rewards.base import error_counts, parts_of
 from prefrl.rewards.functions import SHARED, FunctionReward
 from prefrl.rewards.specs import build
 from prefrl.types import Completion, Prompt, Rollout, Score, StopReason
@@ -125,7 +125,7 @@ def refuse_token_rewards(specs: Sequence[Any], source: Any) -> None:
     words = "texts in a file have none; use unit: words or characters, or a function of `text`"
     if any(settings.get("unit") == "tokens" for settings in _mappings(specs)):
         raise ConfigError(f"A reward counts the tokens that a policy sampled, and {words}.")
-    for part in _parts(source):
+    for part in parts_of(source):
         asked = sorted(SHARED & set(part.parameters)) if isinstance(part, FunctionReward) else []
         if asked:
             raise ConfigError(f"The reward function {part.name!r} asks for {asked[0]!r}, and {words}.")
@@ -137,13 +137,6 @@ def _mappings(value: Any) -> Iterator[Mapping[str, Any]]:
         yield value
     for inner in value.values() if isinstance(value, Mapping) else value if isinstance(value, list | tuple) else ():
         yield from _mappings(inner)
-
-
-def _parts(source: Any) -> Iterator[Any]:
-    """A source and all that it is made of."""
-    yield source
-    for child in getattr(source, "children", ()):
-        yield from _parts(child)
 
 
 def _check_output(path: Path) -> None:
