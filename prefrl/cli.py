@@ -18,9 +18,20 @@ COMMANDS = {
     "rl": ("prefrl.recipes.rl", "RLConfig", "optimize a policy against any reward source"),
     "rejection": ("prefrl.recipes.rejection", "RejectionConfig", "sample, keep what the rewards accept, train, repeat"),
     "loop": ("prefrl.recipes.loop", "LoopConfig", "rounds of labels, reward model and policy; resumable"),
+    "generate": (
+        "prefrl.recipes.generate",
+        "GenerateConfig",
+        "put pairs of a policy's answers into a store to label",
+    ),
     "label": ("prefrl.recipes.label", "LabelCommandConfig", "label pairs in the terminal, for a loop with people"),
+    "annotate": ("prefrl.recipes.annotation", "AnnotateConfig", "the labelling app: people compare, rate and check"),
     "distill": ("prefrl.recipes.rl", "RLConfig", "learn from a teacher on the policy's own samples"),
     "score": ("prefrl.recipes.score", "ScoreConfig", "score completions with any reward source"),
+    "verify": (
+        "prefrl.recipes.verify",
+        "VerifyConfig",
+        "try a reward before it is learnt from: verify audit, verify rescore",
+    ),
     "eval": (
         "prefrl.recipes.evaluation",
         "EvalConfig",
@@ -29,10 +40,10 @@ COMMANDS = {
 }
 
 # Commands whose second word says what they are about: its flag, and the words.
-SUBJECTS = {"eval": ("what", ("reward", "policy"))}
+SUBJECTS = {"eval": ("what", ("reward", "policy")), "verify": ("what", ("audit", "rescore"))}
 
 # Commands whose first argument stands for a flag; that of the others is a configuration file.
-FIRST = {"label": "--store"}
+FIRST = {"label": "--store", "annotate": "--project"}
 
 # Commands that share a configuration with another start from other values.
 DEFAULTS = {"distill": {"algorithm": "opd"}}
@@ -60,7 +71,7 @@ def _dispatch(arguments: list[str]) -> int:
         print(f"prefrl {importlib.import_module('prefrl').__version__}")
         return 0
     if command == "algorithms":
-        return _algorithms()
+        return _algorithms(rest)
     if command not in COMMANDS:
         raise PrefrlError(
             f"Unknown command {command!r}.{did_you_mean(command, [*COMMANDS, 'algorithms'])} See prefrl --help."
@@ -120,7 +131,12 @@ def usage() -> str:
     )
 
 
-def _algorithms() -> int:
+def _algorithms(rest: Sequence[str]) -> int:
+    if rest and rest != ["--names"]:
+        raise PrefrlError(f"prefrl algorithms takes --names, which lists nothing else, but not {rest[0]!r}.")
+    if rest:
+        print(*importlib.import_module("prefrl.policy.algorithms").ALGORITHMS, sep="\n")
+        return 0
     from rich import box
     from rich.console import Console
     from rich.table import Table

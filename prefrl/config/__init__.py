@@ -3,6 +3,7 @@
 Nothing here imports more than the standard library, so that help and errors come at once.
 """
 
+from prefrl.config.annotation import AnnotateConfig
 from prefrl.config.commands import (
     DPOConfig,
     EvalConfig,
@@ -12,8 +13,9 @@ from prefrl.config.commands import (
     RLConfig,
     ScoreConfig,
     SFTConfig,
+    VerifyConfig,
 )
-from prefrl.config.loop import LabelCommandConfig, LabellerConfig, LoopConfig
+from prefrl.config.loop import GenerateConfig, LabelCommandConfig, LabellerConfig, LoopConfig
 from prefrl.config.parts import (
     EMBEDDED_MODEL,
     CurriculumConfig,
@@ -31,11 +33,13 @@ from prefrl.config.parts import (
 
 __all__ = [
     "EMBEDDED_MODEL",
+    "AnnotateConfig",
     "CurriculumConfig",
     "DPOConfig",
     "DataConfig",
     "EnsembleConfig",
     "EvalConfig",
+    "GenerateConfig",
     "LabelCommandConfig",
     "LabelConfig",
     "LabellerConfig",
@@ -53,4 +57,5 @@ __all__ = [
     "Schedule",
     "ScoreConfig",
     "TeacherConfig",
+    "VerifyConfig",
 ]

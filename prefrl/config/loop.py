@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
@@ -21,6 +22,7 @@ class LabellerConfig:
         flip: share of a simulator's choices that are turned around.
         store: the preference store that people label in, a .db file; empty keeps it in the run folder.
         overlap: how many people label a pair.
+        name: put before the names of checkpoints in a store that several loops share.
     """
 
     kind: Literal["simulator", "people"] = "simulator"
@@ -30,6 +32,7 @@ class LabellerConfig:
     flip: float = 0.0
     store: str = ""
     overlap: int = 1
+    name: str = ""
 
     def __post_init__(self) -> None:
         require_choices(self)
@@ -59,6 +62,7 @@ class LoopConfig(RunConfig):
         select: uncertainty takes the pairs that the reward model of the round before is least sure of; or random.
         random_share: share of pairs taken at random all the same.
         max_per_prompt: most pairs of a prompt in a round.
+        diversity: how much it counts that an uncertain pair is unlike those chosen before it; 0 does not look.
         reward: the reward model, trained on all labels so far; reward.data.eval_fraction of them stop it early.
         combine: what the score of an ensemble is: mean, min, or lcb (a standard deviation below the mean).
         warm_start: train the reward model of the round before further, rather than a fresh one.
@@ -90,6 +94,7 @@ class LoopConfig(RunConfig):
     select: Literal["uncertainty", "random"] = "uncertainty"
     random_share: float = 0.25
     max_per_prompt: int = 2
+    diversity: float = 1.0
     reward: RewardConfig = field(default_factory=RewardConfig)
     combine: Literal["mean", "min", "lcb"] = "mean"
     warm_start: bool = False
@@ -114,12 +119,58 @@ class LoopConfig(RunConfig):
         require(self.samples >= 2, f"samples is {self.samples}", "2 or more: a pair is two completions")
         require(0.0 <= self.random_share <= 1.0, f"random_share is {self.random_share}", "a share")
         require(0.0 <= self.max_error_fraction <= 1.0, f"max_error_fraction is {self.max_error_fraction}", "a share")
+        require(0.0 <= self.diversity < math.inf, f"diversity is {self.diversity}", "0 or more")
         require(self.sampling.temperature > 0, "sampling.temperature is 0", "a positive one: samples must differ")
         own, given = RewardConfig(), self.reward
         fields = ("output", "overwrite", "seed", "threads", "test")
         set_here = [f"reward.{name}" for name in fields if getattr(given, name) != getattr(own, name)]
         set_here += [f"reward.data.{name}" for name in ("train", "eval", "limit") if getattr(given.data, name)]
         require(not set_here, f"{', '.join(set_here)} set", "none of them: the loop has its own labels and folder")
+
+
+@dataclass(frozen=True, kw_only=True)
+class GenerateConfig(RunConfig):
+    """Answer prompts with one policy or two, and put pairs of the answers into a preference store.
+
+    Attributes:
+        model: the policy: a folder or a hub id.
+        against: a second policy, whose answers are paired with those of the first as well.
+        compare: pair answers of the two policies only, at random: what people say of them is a win rate.
+        data: prompts, all rows of data.train.
+        store: the preference store that the pairs are put into.
+        reward: the reward model that must be uncertain of a pair; empty takes all pairs at random.
+        sampling: how completions are drawn.
+        samples: completions a prompt by each policy.
+        pairs: most pairs that are put into the store.
+        random_share: share of pairs taken at random all the same.
+        max_per_prompt: most pairs of a prompt.
+        diversity: how much it counts that an uncertain pair is unlike those chosen before it; 0 does not look.
+        overlap: people who should label a pair.
+    """
+
+    model: str = ""
+    against: str = ""
+    compare: bool = False
+    data: DataConfig = field(default_factory=DataConfig)
+    store: str = ""
+    reward: str = ""
+    sampling: SamplingConfig = field(default_factory=SamplingConfig)
+    samples: int = 4
+    pairs: int = 64
+    random_share: float = 0.25
+    max_per_prompt: int = 2
+    diversity: float = 1.0
+    overlap: int = 1
+
+    def __post_init__(self) -> None:
+        for name in ("samples", "pairs", "max_per_prompt", "overlap"):
+            require(getattr(self, name) >= 1, f"{name} is {getattr(self, name)}", "1 or more")
+        require(0.0 <= self.random_share <= 1.0, f"random_share is {self.random_share}", "a share")
+        require(0.0 <= self.diversity < math.inf, f"diversity is {self.diversity}", "0 or more")
+        require(not self.compare or bool(self.against), "compare is set, but against is empty", "a second policy")
+        require(not (self.compare and self.reward), "compare and reward are both set", "one of them")
+        alone = self.samples == 1 and not self.against
+        require(not alone, "samples is 1", "2 or more, or a policy in against: a pair is two completions")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,148 @@
+"""The pages that Gradio draws. Loading it takes seconds, so it is done beside the running server.
+
+Until then requests for a page wait; everything else is answered.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import os
+import tempfile
+from collections.abc import AsyncIterator
+from typing import Any
+
+from fastapi import FastAPI, Request
+from fastapi.concurrency import run_in_threadpool
+from fastapi.responses import JSONResponse, RedirectResponse
+from starlette.types import ASGIApp, Receive, Scope, Send
+
+from annotate.api.errors import OTHER, body
+from annotate.api.visit import SIGN_IN
+from annotate.pages.plain import page
+from annotate.studio import MANAGERS, Studio
+from prefrl.data.store.records import ROLES
+
+# Address of a page, and who may see it.
+PAGES = {"/label": ROLES, "/manage": MANAGERS, "/loop": MANAGERS}
+ROLE = "This is for those who run the project; ask one of them."
+log = logging.getLogger(__name__)
+
+
+class GradioPages:
+    """An ASGI app of all pages that Gradio draws, each of which asks who is there."""
+
+    def __init__(self, studio: Studio) -> None:
+        self._studio = studio
+        self._stopping = asyncio.Event()
+        self._loaded = asyncio.Event()
+        self._app: ASGIApp | None = None
+
+    @contextlib.asynccontextmanager
+    async def running(self) -> AsyncIterator[None]:
+        """Load and run the pages for as long as the server runs."""
+        with tempfile.TemporaryDirectory(prefix="prefrl-", ignore_cleanup_errors=True) as uploads:
+            os.environ["GRADIO_TEMP_DIR"] = uploads  # or what is imported would stay in a folder that others can read
+            task = asyncio.create_task(self._run())
+            try:
+                yield
+            finally:
+                self._stopping.set()
+                await task
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        request = Request(scope, receive)
+        answer = await self._instead(request)
+        if answer is not None:
+            await answer(scope, receive, send)
+            return
+        await self._loaded.wait()
+        if self._app is None:
+            await page(request, "message", status=500, problem="loading")(scope, receive, send)
+            return
+        await self._app(scope, receive, send)
+
+    async def _instead(self, request: Request) -> ASGIApp | None:
+        """What a person gets in place of a page that is not for them, or of anything that belongs to it.
+
+        Gradio asks who is there itself, but not on all of its routes.
+        """
+        path = request.url.path.rstrip("/")
+        of = "/" + path.split("/")[1] if path else ""
+        if path == "/steps":
+            return RedirectResponse("/label", 303)
+        if of not in PAGES:
+            return _refused(404, *OTHER[404])
+        role = await run_in_threadpool(_role, self._studio, request)
+        if role in PAGES[of]:
+            return None
+        if path != of or request.method != "GET":
+            return _refused(401, "login", SIGN_IN) if role is None else _refused(403, "role", ROLE)
+        if role is None:
+            return RedirectResponse(f"/login?next={path}", 303)
+        return page(request, "message", status=403, problem="role")
+
+    async def _run(self) -> None:
+        try:
+            app = await asyncio.to_thread(asyncio.run, _build(self._studio))
+            async with app.router.lifespan_context(app):
+                self._app = app
+                self._loaded.set()
+                await self._stopping.wait()
+        except Exception:
+            log.exception("the pages could not be loaded")
+        finally:
+            self._loaded.set()
+
+
+async def _build(studio: Studio) -> FastAPI:
+    """The app; a coroutine, since Gradio makes an event loop for every element, and closes none, where none runs."""
+    os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # read when gradio is imported
+    import gradio as gr
+
+    from annotate.manage import shell
+    from annotate.pages import work
+
+    settings = studio.store.settings()
+    pages = {
+        "/label": work.build(),
+        "/manage": shell.build(studio, settings.name, shell.MANAGE_TABS),
+        "/loop": shell.build(studio, settings.name, shell.LOOP_TABS),
+    }
+    app = FastAPI(openapi_url=None)
+    for path, blocks in pages.items():
+        gr.mount_gradio_app(
+            app,
+            blocks,
+            path,
+            auth_dependency=_dependency(studio, PAGES[path]),
+            run_history=False,
+            footer_links=[],
+            ssr_mode=False,
+            mcp_server=False,
+            enable_monitoring=False,
+            pwa=False,
+            show_error=True,
+            max_file_size="512mb",
+        )
+    return app
+
+
+def _dependency(studio: Studio, roles: tuple[str, ...]) -> Any:
+    """What Gradio asks on every route of a page: the name of who is there, None where they may not be."""
+
+    async def who(request: Request) -> str | None:
+        login = await run_in_threadpool(studio.login, request.cookies.get(studio.cookie))
+        return login.person.name if login is not None and login.person.role in roles else None
+
+    return who
+
+
+def _refused(status: int, code: str, message: str) -> ASGIApp:
+    return JSONResponse(body(code, message), status)
+
+
+def _role(studio: Studio, request: Request) -> str | None:
+    login = studio.login(request.cookies.get(studio.cookie))
+    return None if login is None else login.person.role

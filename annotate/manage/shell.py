@@ -1,0 +1,42 @@
+"""The empty Manage and Loop pages, which their tabs fill.
+
+A tab is a module with `def build(studio: Studio) -> None`, which is called inside a `gr.Tab`. Each of its handlers
+takes a `gr.Request` and calls `studio.person_of(request)` first.
+"""
+
+from __future__ import annotations
+
+import importlib
+
+import gradio as gr
+
+from annotate.studio import Studio
+
+__all__ = ["LOOP_TABS", "MANAGE_TABS", "Studio", "build"]
+
+# What stands on a tab, and the module that builds it.
+MANAGE_TABS: tuple[tuple[str, str], ...] = (
+    ("Overview", "annotate.manage.overview"),
+    ("Items", "annotate.manage.items"),
+    ("Import", "annotate.manage.imports"),
+    ("Quality", "annotate.manage.quality"),
+    ("Adjudicate", "annotate.manage.adjudicate"),
+    ("Leaderboard", "annotate.manage.leaderboard"),
+    ("Export", "annotate.manage.exports"),
+    ("People", "annotate.manage.people"),
+    ("Settings", "annotate.manage.settings"),
+)
+LOOP_TABS: tuple[tuple[str, str], ...] = (
+    ("Rounds", "annotate.loop.rounds_tab"),
+    ("Start a loop", "annotate.loop.start_tab"),
+    ("Single jobs", "annotate.loop.jobs_tab"),
+)
+
+
+def build(studio: Studio, title: str, tabs: tuple[tuple[str, str], ...]) -> gr.Blocks:
+    """A page of these tabs."""
+    with gr.Blocks(title=title, analytics_enabled=False, fill_width=True) as page, gr.Tabs():
+        for name, module in tabs:
+            with gr.Tab(name, render_children=True):
+                importlib.import_module(module).build(studio)
+    return page

@@ -1,0 +1,1 @@
+"""The pages: those of plain HTML, and the label page."""
