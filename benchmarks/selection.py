@@ -37,7 +37,13 @@ from prefrl.types import Completion, Prompt
 FOLDER = Path(__file__).parents[1] / "docs" / "figures"
 PROMPTS, TESTED, COMPLETIONS, SIZE = 150, 400, 4, 8
 ROUNDS, LABELS, MEMBERS, UPDATES, MAX_PER_PROMPT = 6, 20, 5, 60, 2
-WAYS = {"random": None, "uncertainty, a quarter at random": 0.25, "uncertainty alone": 0.0}
+WAYS: dict[str, tuple[float, float]] = {  # the share taken at random, and how much diversity counts
+    "random": (1.0, 0.0),
+    "uncertainty, a quarter at random": (0.25, 0.0),
+    "uncertainty x diversity, a quarter at random": (0.25, 1.0),
+    "uncertainty alone": (0.0, 0.0),
+    "uncertainty x diversity": (0.0, 1.0),
+}
 NOISES = {"exact": 0.0, "noisy": 0.5}  # temperatures; 0.5 turns about one label in six
 SHOWN = (0, 1, 3, 5)  # rounds in the table
 PAIRS = tuple(itertools.combinations(range(COMPLETIONS), 2))
@@ -97,19 +103,36 @@ def measured(model: FeatureRewardModel, features: Tensor, taste: Tensor) -> tupl
     return float(sum(right) / len(right)), float(picked / taste.max(1).values.mean())
 
 
-def run(seed: int, share: float | None, noise: float) -> Curve:
+def run(seed: int, share: float, diversity: float, noise: float) -> Curve:
     """Both figures after every round."""
     features, taste, test_features, test_taste = world(seed)
+
+    def similarity(one: Item, other: Item) -> float:
+        """|cosine| of what tells the two completions of each item apart."""
+        gaps = (
+            features[int(i.prompt.id), int(i.first.text)] - features[int(i.prompt.id), int(i.second.text)]
+            for i in (one, other)
+        )
+        return float(torch.cosine_similarity(*gaps, dim=0).abs())
+
     rng, model, labelled, curve = random.Random(seed), None, list[tuple[int, int, int]](), Curve()
     pool = {(p, a, b): item(p, a, b) for p in range(PROMPTS) for a, b in PAIRS}
     for number in range(ROUNDS):
         items = list(pool.values())
-        if model is not None and share is not None:
+        if model is not None and share < 1.0:
             found = scores(model, features)
             gains = [(found[:, p, a] - found[:, p, b]).tolist() for p, a, b in pool]
             items = [replace(i, uncertainty=uncertainty(gain)) for i, gain in zip(items, gains, strict=True)]
         seed_now = 1000 * seed + number
-        chosen = select(items, LABELS, random_share=share or 0.0, max_per_prompt=MAX_PER_PROMPT, seed=seed_now)
+        chosen = select(
+            items,
+            LABELS,
+            random_share=share,
+            max_per_prompt=MAX_PER_PROMPT,
+            seed=seed_now,
+            diversity=diversity,
+            similarity=similarity,
+        )
         for one in chosen:
             prompt, a, b = (int(x) for x in (one.prompt.id, one.first.text, one.second.text))
             del pool[prompt, a, b]
@@ -149,7 +172,7 @@ def main() -> None:
     budgets = [LABELS * (n + 1) for n in range(ROUNDS)]
     print("| labels | selection |", *(f"{budgets[n]} labels |" for n in SHOWN), "best of 4 | seeds above random |")
     for kind, noise in NOISES.items():
-        curves = {way: [run(seed, share, noise) for seed in seeds] for way, share in WAYS.items()}
+        curves = {way: [run(seed, *how, noise) for seed in seeds] for way, how in WAYS.items()}
         for way, runs in curves.items():
             print(f"| {kind} | {way} | {table_row(runs, curves['random'])} |", flush=True)
         columns = {way: [[curve[n][0] for curve in runs] for n in range(ROUNDS)] for way, runs in curves.items()}

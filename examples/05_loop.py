@@ -68,12 +68,16 @@ def config() -> LoopConfig:
 
 
 def main() -> None:
-    """Write what the loop needs, unless it is there, run it, and print its rounds."""
+    """Write what the loop needs, unless it is there, run it, unless it is finished, and print its rounds."""
     if not (FOLDER / "prompts.jsonl").exists():
         write_model(FOLDER / "model")
         write_prompts(FOLDER / "prompts.jsonl")
-    folder = run(config())
-    for number, one in enumerate(read(folder.path).status["summary"].values(), start=1):
+    output = FOLDER / "run"
+    if (output / "status.json").exists() and read(output).state == "finished":
+        print(f"{output} holds the finished loop; delete it to run it anew.")
+    else:
+        run(config())
+    for number, one in enumerate(read(output).status["summary"].values(), start=1):
         print(f"round {number}: {one['labels']} labels, preferred to the start in {one['win_rate']:.0%}")
 
 

@@ -11,11 +11,13 @@ from collections.abc import Mapping
 from importlib import metadata
 from typing import Any
 
+from prefrl.rollout.environments import Terms, find_environment, version_of
+
 PACKAGES = ("prefrl", "torch", "transformers", "trl", "peft", "accelerate", "datasets")
 
 
 def describe_environment(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Versions, machine, command line, git commit, and the seed and threads of the configuration."""
+    """Versions, machine, command line, git commit, the seed and threads of the configuration, and terms of episodes."""
     return {
         "python": platform.python_version(),
         "platform": platform.platform(),
@@ -27,7 +29,20 @@ def describe_environment(config: Mapping[str, Any]) -> dict[str, Any]:
         "git_clean": None if (changed := _git("status", "--porcelain")) is None else not changed,
         "seed": config.get("seed"),
         "threads": config.get("threads") or os.cpu_count(),
+        **({"episodes": _episodes(config)} if config.get("environment") else {}),
     }
+
+
+def _episodes(config: Mapping[str, Any]) -> Terms:
+    """What the rollouts of a run over several turns are played in, as every one of them says too."""
+    name = config["environment"]
+    return Terms(
+        name=name,
+        version=version_of(find_environment(name)()),
+        max_turns=config["max_turns"],
+        turn_tokens=config["sampling"]["max_new_tokens"],
+        budget=0,
+    )
 
 
 def _version(name: str) -> str | None:

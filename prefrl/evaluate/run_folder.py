@@ -142,9 +142,9 @@ class RunFolder:
         """Mark the run finished, with the few figures that sum it up."""
         self._close("finished", summary=to_plain(summary or {}))
 
-    def wait(self, why: str) -> None:
-        """Mark the run as waiting for people, and for what; `reopen` goes on with it."""
-        self._close("waiting", why=why)
+    def wait(self, why: str, items: Sequence[str] = ()) -> None:
+        """Mark the run as waiting for people, why, and for labels of which items; `reopen` goes on with it."""
+        self._close("waiting", why=why, items=list(items))
 
     def fail(self, error: BaseException | str) -> None:
         """Mark the run failed, and why."""

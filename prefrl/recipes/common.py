@@ -31,6 +31,7 @@ from prefrl.policy.metrics import rollout_metrics
 from prefrl.rewards.audit import source_metrics
 from prefrl.rewards.base import RewardSource, checked_scores
 from prefrl.rewards.identity import fingerprint
+from prefrl.rewards.normalise import frozen
 from prefrl.rollout.sampler import Sampler
 from prefrl.types import Pair, Prompt, Rollout, Row, Score
 
@@ -207,9 +208,13 @@ def evaluate_policy(
     samples: int,
     seed: int,
 ) -> PolicyEvaluation:
-    """Sample and score completions of prompts that training never sees; the random numbers are the same every time."""
+    """Sample and score completions of prompts that training never sees; the random numbers are the same every time.
+
+    Running statistics of the reward stay as training left them.
+    """
     rollouts = sampler.sample(prompts, samples, sampling, seed=seed)
-    scores = reward.score(rollouts)
+    with frozen(reward.source):
+        scores = reward.score(rollouts)
     metrics = {k: v for k, v in rollout_metrics(rollouts, scores).items() if not k.startswith("groups/")}
     return PolicyEvaluation(rollouts, scores, metrics | verifier_metrics(scores))
 
@@ -254,6 +259,7 @@ def sample_rows(
             "error": s.error,
             "stop": r.stop.value,
             "tokens": sum(r.mask),
+            **({"environment": r.info["environment"]} if "environment" in r.info else {}),
         }
         for r, s in list(zip(rollouts, scores, strict=True))[:limit]
     ]

@@ -18,13 +18,23 @@ from pathlib import Path
 from prefrl.config import LabelCommandConfig
 from prefrl.data.comparisons import Item, Outcome
 from prefrl.data.preferences import PreferenceStore
+from prefrl.data.project import ProjectSettings
 from prefrl.errors import ConfigError
 
-KEYS = "a: A is better   b: B is better   t: tie   s: skip   u: change the last   q: quit"
+_WORDS = {
+    "a": "A is better",
+    "b": "B is better",
+    "t": "tie",
+    "n": "neither is good",
+    "s": "skip",
+    "u": "change the last",
+    "q": "quit",
+}
 _CHOICES: dict[str, tuple[Outcome, Outcome]] = {  # as shown, and with the sides exchanged
     "a": ("first", "second"),
     "b": ("second", "first"),
     "t": ("tie", "tie"),
+    "n": ("both_bad", "both_bad"),
     "s": ("skip", "skip"),
 }
 
@@ -46,9 +56,10 @@ def run(config: LabelCommandConfig) -> None:
         if not items:
             print(f"No pair in {store.path} waits for {annotator}.")
             return
-        print(f"{len(items)} pairs wait for {annotator}. {KEYS}", flush=True)
+        keys = _keys_of(store.settings())
+        print(f"{len(items)} pairs wait for {annotator}. {_explained(keys)}", flush=True)
         with suppress(KeyboardInterrupt, EOFError), _keys() as single:
-            _ask(store, items, annotator, single)
+            _ask(store, items, annotator, keys, single)
         left = len(store.open_items(annotator))
         print(f"\nEverything labelled is saved; {left} pairs are left." + (" Type the same to go on." if left else ""))
 
@@ -58,7 +69,17 @@ def swapped(item: Item, annotator: str) -> bool:
     return hashlib.sha256(f"{annotator}|{item.id}".encode("utf-8", "backslashreplace")).digest()[0] % 2 == 1
 
 
-def _ask(store: PreferenceStore, items: Sequence[Item], annotator: str, single: bool) -> None:
+def _keys_of(settings: ProjectSettings) -> str:
+    """The keys that mean something: a project need not let people say that none is better, or that both are bad."""
+    left_out = ("" if settings.has_tie else "t") + ("" if settings.both_bad else "n")
+    return "".join(key for key in _WORDS if key not in left_out)
+
+
+def _explained(keys: str) -> str:
+    return "   ".join(f"{key}: {_WORDS[key]}" for key in keys)
+
+
+def _ask(store: PreferenceStore, items: Sequence[Item], annotator: str, keys: str, single: bool) -> None:
     at, mine = 0, set[str]()
     while at < len(items):
         item = items[at]
@@ -66,21 +87,21 @@ def _ask(store: PreferenceStore, items: Sequence[Item], annotator: str, single: 
             at += 1
             continue
         exchanged = swapped(item, annotator)
-        _show(item, exchanged, f"{at + 1} of {len(items)}")
+        _show(item, exchanged, f"{at + 1} of {len(items)}", keys)
         key = _key(single)
         if key == "q":
             return
         if key == "u":
             at = max((place for place in range(at) if items[place].id in mine), default=at)
-        elif key in _CHOICES:
+        elif key in _CHOICES and key in keys:
             store.submit(item.id, annotator, _CHOICES[key][exchanged])
             mine.add(item.id)
             at += 1
         else:
-            print(f"Got {key!r}. {KEYS}", flush=True)
+            print(f"Got {key!r}. {_explained(keys)}", flush=True)
 
 
-def _show(item: Item, exchanged: bool, place: str) -> None:
+def _show(item: Item, exchanged: bool, place: str, keys: str) -> None:
     sides = (item.second, item.first) if exchanged else (item.first, item.second)
     messages = item.prompt.messages or ({"role": "prompt", "content": item.prompt.text},)
     print(f"\n{'-' * 30} {place} {'-' * 30}")
@@ -88,7 +109,7 @@ def _show(item: Item, exchanged: bool, place: str) -> None:
         print(f"[{visible(str(message.get('role', '')))}]\n{_quoted(str(message.get('content') or ''))}")
     for name, side in zip("AB", sides, strict=True):
         print(f"\n=== {name} ===\n{_quoted(side.text)}{'' if side.finished else ' [cut off]'}")
-    print("\na/b/t/s/u/q > ", end="", flush=True)
+    print(f"\n{'/'.join(keys)} > ", end="", flush=True)
 
 
 def visible(text: str) -> str:
@@ -153,8 +174,10 @@ def _skip_sequence() -> None:
         pass
 
 
-def _store(name: str) -> Path:
-    """The store of that name, or the one of the loop in the folder of that name."""
+def _store(name: str) -> str | Path:
+    """The store of that name or URL, or the one of the loop in the folder of that name."""
+    if "://" in name:
+        return name
     path = Path(name).expanduser()
     if not path.is_dir():
         return path
@@ -162,7 +185,7 @@ def _store(name: str) -> Path:
 
     saved = path / "config.yaml"
     named = (read_yaml(str(saved)).get("labeller") or {}).get("store") if saved.is_file() else None
-    return Path(named).expanduser() if named else path / "preferences.db"
+    return _store(named) if named else path / "preferences.db"
 
 
 def _login() -> str:

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from prefrl.config import LabellerConfig
-from prefrl.data.comparisons import Item, Outcome
+from prefrl.data.comparisons import WINS, Item, Outcome
 from prefrl.errors import RewardError
 from prefrl.recipes.annotator import SimulatedAnnotator
 from prefrl.recipes.common import Checked
@@ -114,13 +114,12 @@ def probability(gain: float, noise: float) -> float:
 
 
 def won(outcomes: Sequence[Outcome]) -> list[float]:
-    """1, 0 or 0.5 for the first completion of every item that somebody could judge.
+    """1, 0 or 0.5 for the first completion of every item that somebody could judge; two bad ones are a tie.
 
     Raises:
         RewardError: none could be judged.
     """
-    values: dict[str, float] = {"first": 1.0, "second": 0.0, "tie": 0.5}
-    found = [values[outcome] for outcome in outcomes if outcome in values]
+    found = [WINS[outcome] for outcome in outcomes if outcome in WINS]
     if outcomes and not found:
         raise RewardError(f"None of {len(outcomes)} comparisons could be judged; expected some. Look at the samples.")
     return found

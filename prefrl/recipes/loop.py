@@ -4,10 +4,9 @@ The phases of a round talk to each other through files only, so the loop goes on
 
     rounds/N/samples.jsonl      completions of training prompts, with the checkpoints that wrote them
     rounds/N/held_out.jsonl     pairs of completions of held-out prompts
-    rounds/N/items.jsonl        the pairs to label, and why
+    rounds/N/items.jsonl        the pairs to label, and why; more_1.jsonl, ... further ones where those taught nothing
     rounds/N/judgements.jsonl   all labels so far, of all rounds, as the reward model learns them
     rounds/N/answers.jsonl      the held-out prompts answered by the policy after the round; round 0 is the start
-    rounds/N/comparisons.jsonl  those answers beside the start's, for people
     checkpoints/round_N/        reward and policy
     preferences.db              the store that labels come through (see prefrl.data.preferences)
     loop.json                   which phases are complete (see loop_journal)
@@ -18,23 +17,21 @@ from __future__ import annotations
 import itertools
 import math
 import random
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from prefrl.config import LoopConfig
-from prefrl.data.comparisons import Item, to_pairs
-from prefrl.data.splits import split_by_prompt
-from prefrl.errors import ConfigError, DataError, RunError
+from prefrl.data.comparisons import Item, Judgement, to_pairs
+from prefrl.errors import ConfigError, DataError
 from prefrl.evaluate.progress import Progress
 from prefrl.evaluate.run_folder import RunFolder
 from prefrl.recipes import reward as reward_recipe
-from prefrl.recipes.common import final_checkpoint, load_prompts, sequence_kls
+from prefrl.recipes.common import final_checkpoint, load_prompts, record_reward, sequence_kls
 from prefrl.recipes.dpo import optimize_pairs
 from prefrl.recipes.labelling import as_rollout
 from prefrl.recipes.loop_evaluate import (
-    COMPARISON,
     HELD_OUT,
     answer_figures,
     label_figures,
@@ -44,12 +41,21 @@ from prefrl.recipes.loop_evaluate import (
     win_figures,
     wins_in_words,
 )
-from prefrl.recipes.loop_files import Rounds, Sample, as_sample, begin, by_id, fingerprint
+from prefrl.recipes.loop_files import Rounds, Sample, as_sample, begin, by_id, fingerprint, refuse_changed
+from prefrl.recipes.loop_items import by_prompt, compared, couples, neighbours, paired, taken_in_turn
 from prefrl.recipes.loop_journal import END, Journal, alone
-from prefrl.recipes.loop_labels import Labels, Waiting
+from prefrl.recipes.loop_labels import Labels, Waiting, teaches, training_pairs
 from prefrl.recipes.loop_policy import Actor, checkpoint, warm
 from prefrl.recipes.loop_report import rounds, write
-from prefrl.recipes.loop_select import candidates, model_uncertainty, question, select, selection_figures
+from prefrl.recipes.loop_select import (
+    Candidates,
+    Question,
+    candidates,
+    model_uncertainty,
+    question,
+    select,
+    selection_figures,
+)
 from prefrl.recipes.loop_settings import pair_config, policy_config, refuse_impossible
 from prefrl.recipes.rl import EVALUATION_SEED, optimize_policy
 from prefrl.rewards.bradley_terry import BradleyTerry
@@ -81,7 +87,7 @@ def _carry_out(folder: RunFolder, journal: Journal, config: LoopConfig) -> None:
     try:
         loop.run()
     except Waiting as waiting:
-        folder.wait(str(waiting))
+        folder.wait(str(waiting), waiting.items)
         write(folder, journal, loop.labels.about)
         print(waiting, flush=True)
         return
@@ -111,7 +117,7 @@ class Loop:
             Waiting: people have to label something first.
         """
         print(f"{len(self.train)} training prompts, {len(self.held_out)} held out. {self.labels.about}", flush=True)
-        self._check_prompts()
+        self._check_beginning()
         self.answer(0)
         for number in range(1, self.config.rounds + 1):
             self.sample(number)
@@ -127,6 +133,8 @@ class Loop:
         if self.labels.judge is None:
             self.evaluate(self.config.rounds)
         self.actor.at(self.config.rounds).save(final_checkpoint(self.folder))
+        if self.config.learn == "reward":
+            record_reward(self._reward(self.config.rounds), final_checkpoint(self.folder))
 
     def summary(self) -> dict[str, Any]:
         """The figures of every round, for `status.json`."""
@@ -137,7 +145,7 @@ class Loop:
         config = self.config
 
         def work(seed: int) -> Mapping[str, Any]:
-            prompts = self._prompts_of(number)
+            prompts = taken_in_turn(self.train, config.prompts_per_round, number, config.seed)
             found = self._drawn(f"round {number}: samples", number, number - 1, prompts, config.samples, seed=seed)
             if config.previous_samples and number > 1:
                 title, count = f"round {number}: samples of the round before", config.previous_samples
@@ -156,13 +164,8 @@ class Loop:
         config = self.config
 
         def work(seed: int) -> Mapping[str, Any]:
-            asked = {question(item) for n in range(1, number) for item in self.rounds.items(n)}
-            groups = _by_prompt(self.rounds.samples(number, "samples"))
-            couples = (list(itertools.combinations(group, 2)) for group in groups)
-            found = candidates(([self._item(a, b) for a, b in group] for group in couples), asked)
-            items = self._with_uncertainty(found.items, number)
-            share, most = config.random_share, config.max_per_prompt
-            chosen = select(items, config.pairs_per_round, random_share=share, max_per_prompt=most, seed=seed)
+            asked = {question(item) for n in range(1, number) for item in self._items(n)}
+            found, chosen = self._chosen(number, asked, seed)
             if not chosen:
                 raise DataError(
                     f"Round {number} has no pair to label: {found.identical} pairs of completions are identical, "
@@ -170,9 +173,9 @@ class Loop:
                 )
             if len(chosen) < config.pairs_per_round:
                 print(f"Round {number}: {len(chosen)} pairs to label; {config.pairs_per_round} were asked for.")
-            together = _by_prompt(self.rounds.samples(number, "held_out"))
-            drawn = [self._item(*pair) for group in together for pair in zip(group[::2], group[1::2], strict=True)]
-            held_out = [replace(item, why=HELD_OUT) for item in candidates([drawn], asked).items]
+            groups = by_prompt(self.rounds.samples(number, "held_out"))
+            drawn = (paired(neighbours(group), self.prompts, config.labeller.overlap) for group in groups)
+            held_out = [replace(item, why=HELD_OUT) for item in candidates(drawn, asked).items]
             mixed = random.Random(seed).sample([*chosen, *held_out], len(chosen) + len(held_out))
             self.rounds.write(number, "items", [item.to_dict() for item in mixed])
             return selection_figures(found, mixed)
@@ -182,18 +185,46 @@ class Loop:
     def label(self, number: int) -> None:
         """Have the pairs labelled, and keep all labels so far as this round learns them.
 
+        Where all were skipped or called even, so that there is nothing to learn, further pairs are asked for.
+
         Raises:
             Waiting: people have not labelled all of them yet.
+            DataError: there is nothing to learn, and there are no further pairs.
         """
+        if self.journal.done(f"{number}/label"):
+            return
+        while not teaches(judgements := self._collected(number), self.config, number):
+            self._ask_for_more(number)
 
         def work(seed: int) -> Mapping[str, Any]:
-            now = self.rounds.items(number)
-            known = {item.id: item for n in range(1, number + 1) for item in self.rounds.items(n)}
-            judgements = self.labels.collect(now, known, f"Round {number}")
             self.rounds.write_judgements(number, judgements)
             return label_figures(judgements, number)
 
         self.journal.phase(f"{number}/label", work, self._paths(number, "judgements"))
+
+    def _collected(self, number: int) -> list[Judgement]:
+        known = {item.id: item for n in range(1, number + 1) for item in self._items(n)}
+        return self.labels.collect(self._items(number), known, f"Round {number}")
+
+    def _ask_for_more(self, number: int) -> None:
+        """Choose further pairs of a round, as those it had taught nothing."""
+        had = self._items(number)
+        name = f"more_{len(self._further(number)) + 1}"
+
+        def work(seed: int) -> Mapping[str, Any]:
+            asked = {question(item) for n in range(1, number + 1) for item in self._items(n)}
+            found, chosen = self._chosen(number, asked, seed)
+            if not chosen:
+                raise DataError(
+                    f"Round {number} has nothing to learn from: all {len(had)} pairs of answers were skipped or called "
+                    "even, and there are no others. Change some of their labels, then type the same again; or start "
+                    "anew with --overwrite, and with more samples or another sampling.temperature."
+                )
+            print(f"Round {number}: nothing can be learnt from its {len(had)} pairs; {len(chosen)} more are asked for.")
+            self.rounds.write(number, name, [item.to_dict() for item in chosen])
+            return selection_figures(found, chosen)
+
+        self.journal.phase(f"{number}/{name}", work, self._paths(number, name))
 
     def fit(self, number: int) -> None:
         """Train the reward model on all labels so far, and measure it on held-out ones."""
@@ -203,8 +234,7 @@ class Loop:
             judgements = self.rounds.judgements(number)
             held_out = [j for j in judgements if j.item.why == HELD_OUT]
             config = replace(self.config.reward, seed=seed)
-            pairs = to_pairs([j for j in judgements if j.item.why != HELD_OUT], config.labels.strengths)
-            train, watch = split_by_prompt(pairs, config.data.eval_fraction, seed)
+            train, watch = training_pairs(judgements, config, seed)
             model = reward_recipe.new_model(config.model, seed, config.ensemble)
             if self.config.warm_start and number > 1:
                 warm(model, self._checkpoint("reward", number - 1))
@@ -235,12 +265,14 @@ class Loop:
             if config.learn == "reward":
                 source = self._reward(number)
                 optimize_policy(self.folder, policy, self.train, [], source, policy_config(config, seed), phase=phase)
+                self.actor.save(number)
+                record_reward(source, self._checkpoint("policy", number))
             else:
                 judgements = [j for j in self.rounds.judgements(number) if j.item.why != HELD_OUT]
                 # Without a restart earlier pairs are those of another policy, and were learnt already.
                 now = [j for j in judgements if config.restart or j.item.round == number]
                 optimize_pairs(self.folder, policy, to_pairs(now), [], pair_config(config, seed), phase=phase)
-            self.actor.save(number)
+                self.actor.save(number)
             return {"start": checkpoint("policy", start)}
 
         self.journal.phase(f"{number}/optimize", work, [self._checkpoint("policy", number)])
@@ -287,20 +319,8 @@ class Loop:
 
     def _compared(self, number: int) -> list[Item]:
         """The answers after a round, each beside the start's to the same prompt."""
-        names = checkpoint("policy", number), checkpoint("policy", 0)
-        both = zip(self.rounds.samples(number, "answers"), self.rounds.samples(0, "answers"), strict=True)
-        return [
-            Item(
-                prompt=self.prompts[new.prompt_id],
-                first=new.completion,
-                second=start.completion,
-                round=number,
-                checkpoints=names,
-                why=COMPARISON,
-                overlap=self.config.labeller.overlap,
-            )
-            for new, start in both
-        ]
+        new, start = (self.rounds.samples(n, "answers") for n in (number, 0))
+        return compared(new, start, self.prompts, number, self.config.labeller.overlap)
 
     def _asked(self, number: int) -> list[Item]:
         """The comparisons that people are asked for: of the same prompts in every round."""
@@ -321,21 +341,29 @@ class Loop:
                 progress.step(completions=len(found))
         return found
 
-    def _prompts_of(self, number: int) -> list[Prompt]:
-        """The training prompts of a round: shuffled once, then taken in turn."""
-        size = min(self.config.prompts_per_round or len(self.train), len(self.train))
-        order = random.Random(self.config.seed).sample(self.train, len(self.train))
-        return [order[((number - 1) * size + i) % len(order)] for i in range(size)]
+    def _items(self, number: int) -> list[Item]:
+        """All pairs that were to be labelled in a round."""
+        return [item for name in ("items", *self._further(number)) for item in self.rounds.items(number, name)]
 
-    def _item(self, one: Sample, other: Sample) -> Item:
-        return Item(
-            prompt=self.prompts[one.prompt_id],
-            first=one.completion,
-            second=other.completion,
-            round=one.round,
-            checkpoints=(one.checkpoint, other.checkpoint),
-            overlap=self.config.labeller.overlap,
+    def _further(self, number: int) -> list[str]:
+        """Names of the files of pairs that were asked for later in a round."""
+        names = (f"more_{n}" for n in itertools.count(1))
+        return list(itertools.takewhile(lambda name: self.journal.done(f"{number}/{name}"), names))
+
+    def _chosen(self, number: int, asked: Collection[Question], seed: int) -> tuple[Candidates, list[Item]]:
+        """What could be asked of the samples of a round, and what is."""
+        config = self.config
+        groups = by_prompt(self.rounds.samples(number, "samples"))
+        found = candidates((paired(couples(g), self.prompts, config.labeller.overlap) for g in groups), asked)
+        chosen = select(
+            self._with_uncertainty(found.items, number),
+            config.pairs_per_round,
+            random_share=config.random_share,
+            max_per_prompt=config.max_per_prompt,
+            diversity=config.diversity,
+            seed=seed,
         )
+        return found, chosen
 
     def _with_uncertainty(self, items: list[Item], number: int) -> list[Item]:
         if self.config.select == "random" or number == 1:
@@ -362,19 +390,8 @@ class Loop:
         """What every line of metrics and samples says from now on; a checkpoint by the number of its round."""
         self.folder.tags = {"round": number, **{f"checkpoint/{kind}": n for kind, n in checkpoints.items()}}
 
-    def _check_prompts(self) -> None:
-        """Refuse to go on with other prompts than the loop began with."""
-        now = fingerprint(self.train, self.held_out)
-        began = self.journal.phase("prompts", lambda _: {"prompts": now})["prompts"]
-        if began != now:
-            raise RunError(
-                f"The prompts of {self.config.data.train} are not those that the loop in {self.folder.path} began "
-                "with. Restore the data, or start anew with --overwrite."
-            )
-
-
-def _by_prompt(samples: Sequence[Sample]) -> list[list[Sample]]:
-    groups: dict[str, list[Sample]] = {}
-    for sample in samples:
-        groups.setdefault(sample.prompt_id, []).append(sample)
-    return list(groups.values())
+    def _check_beginning(self) -> None:
+        """Refuse to go on with other prompts, or another judge or taste, than the loop began with."""
+        now = {"prompts": fingerprint(self.train, self.held_out), **self.labels.fingerprints()}
+        began = self.journal.phase("prompts", lambda _: now)
+        refuse_changed(began, now, f"the loop in {self.folder.path}")

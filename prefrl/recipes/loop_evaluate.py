@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from statistics import fmean
 from typing import Any
 
-from prefrl.data.comparisons import Item, Judgement, Outcome, to_pairs
+from prefrl.data.comparisons import WINS, Item, Judgement, Outcome, to_pairs
 from prefrl.evaluate.reward_quality import evaluate_pairs
 from prefrl.evaluate.shares import Share
 from prefrl.evaluate.statistics import win_rate
@@ -17,7 +17,13 @@ from prefrl.model.reward_scorer import RewardScorer
 from prefrl.types import Completion, Pair
 
 HELD_OUT, COMPARISON = "held out", "comparison"  # what an item is for, besides training
-_WINS: Mapping[str, float] = {"first": 1.0, "second": 0.0, "tie": 0.5}
+DECIDED: tuple[Outcome, ...] = ("first", "second")  # outcomes that prefer one side
+_BADGES: Mapping[str, str] = {
+    "first": "beats the start",
+    "second": "the start was better",
+    "tie": "as good as the start",
+    "both_bad": "as bad as the start",
+}
 
 
 @dataclass(frozen=True)
@@ -37,6 +43,7 @@ def label_figures(judgements: Sequence[Judgement], number: int) -> dict[str, int
         "labels_now": len(now) - outcomes["skip"],
         "held_out": sum(j.item.why == HELD_OUT for j in now),
         "ties": outcomes["tie"],
+        "both_bad": outcomes["both_bad"],
         "skips": outcomes["skip"],
         "annotators": len({j.label.annotator for j in judgements}),
     }
@@ -45,9 +52,9 @@ def label_figures(judgements: Sequence[Judgement], number: int) -> dict[str, int
 def reward_figures(model: RewardScorer, held_out: Sequence[Judgement], number: int) -> dict[str, Any]:
     """Accuracy and calibration on all held-out labels so far, and accuracy on those of this round; {} without any.
 
-    A pair on whose completions the scores are equal counts as wrong. Ties count in neither.
+    A pair on whose completions the scores are equal counts as wrong. Ties and two bad answers count in neither.
     """
-    decided = [j for j in held_out if j.label.outcome in ("first", "second")]
+    decided = [j for j in held_out if j.label.outcome in DECIDED]
     if not decided:
         return {}
     pairs = to_pairs(decided)
@@ -90,12 +97,12 @@ def verdicts(items: Sequence[Item], judgements: Sequence[Judgement]) -> list[Ver
 def win_figures(found: Sequence[Verdict]) -> dict[str, Any]:
     """Win rate of the first completions with its interval over prompts; verdicts that could not be made are counted.
 
-    There is no win rate where none could be made.
+    Two bad answers are a tie. There is no win rate where no verdict could be made.
     """
-    made = [v for v in found if v.outcome in _WINS]
+    made = [v for v in found if v.outcome in WINS]
     if not made:
         return {"unjudged": len(found)}
-    wins = win_rate([_WINS[v.outcome] for v in made], groups=[v.item.prompt.id for v in made])
+    wins = win_rate([WINS[v.outcome] for v in made], groups=[v.item.prompt.id for v in made])
     return {
         "win_rate": wins.rate,
         "win_low": wins.low,
@@ -142,12 +149,11 @@ def sample_rows(
     said: dict[str, set[Outcome]] = {}
     for one in found:
         said.setdefault(one.item.id, set()).add(one.outcome)
-    words = {"first": "beats the start", "second": "the start was better", "tie": "as good as the start"}
     rows = []
     for item, gain, kl in zip(items, gains, kls, strict=True):
         outcomes = said.get(item.id, set())
         outcome = next(iter(outcomes)) if len(outcomes) == 1 else ""  # none where people disagree
-        verdict = {"won": outcome == "first", "badge": words.get(outcome, ""), "reward": gain, "kl": kl}
+        verdict = {"won": outcome == "first", "badge": _BADGES.get(outcome, ""), "reward": gain, "kl": kl}
         rows.append(_row(item, item.first, f"round {number}") | verdict)
     return [_row(item, item.second, "start") for item in items] + rows if number == 1 else rows
 

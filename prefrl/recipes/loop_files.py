@@ -141,6 +141,31 @@ def fingerprint(train: Sequence[Prompt], held_out: Sequence[Prompt]) -> str:
     return content_hash([{"prompts": [[p.id, p.content, dict(p.columns)] for p in side]} for side in (train, held_out)])
 
 
+_BEGINNINGS = {
+    "prompts": "The prompts are",
+    "judge": "The judge, with its code and weights, is",
+    "utility": "The utility of the simulator, with its code and weights, is",
+}
+
+
+def refuse_changed(began: Mapping[str, str], now: Mapping[str, str], loop: str) -> None:
+    """Refuse to go on with other prompts, or another judge or taste, than a loop began with.
+
+    Args:
+        began: fingerprints from the beginning; those that an older version did not keep may be missing.
+        now: the same as they are.
+        loop: which one.
+
+    Raises:
+        RunError: some have changed.
+    """
+    for name, said in _BEGINNINGS.items():
+        if name in began and began[name] != now.get(name):
+            raise RunError(
+                f"{said} not what {loop} began with. Restore them as they were, or start anew with --overwrite."
+            )
+
+
 def _keep_labels(output: Path) -> None:
     """Put labels that people gave beside the folder before it is emptied.
 

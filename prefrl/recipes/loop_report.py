@@ -89,7 +89,7 @@ def _headline(found: list[Round], measured: list[Round]) -> Headline:
 
 def _table(found: list[Round]) -> Table:
     columns = (
-        *("round", "labels so far", "ties", "skipped", "reward model right", "ECE"),
+        *("round", "labels so far", "ties", "both bad", "skipped", "reward model right", "ECE"),
         *("wins against the start", "KL (nats)", "reward gained", "tokens", "finished"),
     )
     rows = [
@@ -97,6 +97,7 @@ def _table(found: list[Round]) -> Table:
             one["round"],
             one.get("labels", "-"),
             one["ties"] if "held_out" in one and "ties" in one else "-",
+            one.get("both_bad", "-"),
             one.get("skips", "-"),
             f"{one['accuracy']:.1%} {_interval(one, 'accuracy')}" if one.get("accuracy") is not None else "-",
             one["ece"] if one.get("ece") is not None else "-",

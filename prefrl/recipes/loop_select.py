@@ -3,6 +3,13 @@
 A reward model of M members says `p_m = sigmoid(score_m(a) - score_m(b))`. With several members the uncertainty is the
 mutual information of label and member, `H(mean p) - mean H(p)` (Houlsby et al., arXiv 1112.5745): high where members
 disagree and each is sure, low where all call it even. A single member has only the entropy `H(p)`.
+
+Pairs that are alike teach the same thing twice. So they are taken one after the other, each time the one of the largest
+
+    uncertainty * (1 - similarity)^diversity
+
+where the similarity is that to the most similar pair taken so far: the share of words, of question and answers
+together, that two pairs have in common (Jaccard).
 """
 
 from __future__ import annotations
@@ -10,13 +17,17 @@ from __future__ import annotations
 import itertools
 import math
 import random
+import re
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from statistics import fmean
 
 from prefrl.data.comparisons import Item
 from prefrl.model.reward_scorer import RewardScorer
+
+Question = tuple[str, frozenset[str]]
 
 
 @dataclass(frozen=True)
@@ -28,12 +39,12 @@ class Candidates:
     asked: int
 
 
-def question(item: Item) -> tuple[str, frozenset[str]]:
+def question(item: Item) -> Question:
     """What is asked, whatever the order of the two completions."""
     return item.prompt.id, frozenset((item.first.text, item.second.text))
 
 
-def candidates(groups: Iterable[Sequence[Item]], asked: Collection[tuple[str, frozenset[str]]]) -> Candidates:
+def candidates(groups: Iterable[Sequence[Item]], asked: Collection[Question]) -> Candidates:
     """All distinct pairs of every group whose completions differ and that were not asked before.
 
     Args:
@@ -53,8 +64,24 @@ def candidates(groups: Iterable[Sequence[Item]], asked: Collection[tuple[str, fr
     return Candidates(found, identical, repeated)
 
 
-def select(items: Sequence[Item], count: int, *, random_share: float, max_per_prompt: int, seed: int) -> list[Item]:
-    """At most `count` items: a share at random, the rest by falling uncertainty, at most so many of a prompt.
+def word_overlap(one: Item, other: Item) -> float:
+    """Share of words that two items have in common, in [0, 1]: 1 for the same words, 0 for none."""
+    mine, theirs = (_words(item.prompt.question, item.first.text, item.second.text) for item in (one, other))
+    together = len(mine | theirs)
+    return len(mine & theirs) / together if together else 1.0
+
+
+def select(
+    items: Sequence[Item],
+    count: int,
+    *,
+    random_share: float,
+    max_per_prompt: int,
+    seed: int,
+    diversity: float = 0.0,
+    similarity: Callable[[Item, Item], float] = word_overlap,
+) -> list[Item]:
+    """At most `count` items: a share at random, the rest where it is uncertain and new, at most so many of a prompt.
 
     Args:
         items: the candidates; where one has no uncertainty, all are taken at random.
@@ -62,6 +89,8 @@ def select(items: Sequence[Item], count: int, *, random_share: float, max_per_pr
         random_share: share of `count` drawn at random first, so that the labels also say what is common.
         max_per_prompt: most items of a prompt, both kinds together.
         seed: of the draw.
+        diversity: how much it counts that an item is unlike those taken before; 0 looks at uncertainty alone.
+        similarity: of two items, in [0, 1].
     """
     shuffled = random.Random(seed).sample(list(items), len(items))
     known = [(item.uncertainty, item) for item in shuffled if item.uncertainty is not None]
@@ -70,7 +99,15 @@ def select(items: Sequence[Item], count: int, *, random_share: float, max_per_pr
     chosen = _capped(shuffled, share, max_per_prompt, taken)
     drawn = {item.id for item in chosen}
     ranked = [item for _, item in sorted(known, key=lambda pair: -pair[0]) if item.id not in drawn]
-    unsure = _capped(ranked, count - len(chosen), max_per_prompt, taken) if share < count else []
+    left = count - len(chosen) if share < count else 0
+
+    def distance(one: Item, other: Item) -> float:
+        return (1.0 - similarity(one, other)) ** diversity
+
+    if diversity:
+        unsure = _spread(ranked, chosen, left, max_per_prompt, taken, distance)
+    else:
+        unsure = _capped(ranked, left, max_per_prompt, taken)
     return [replace(item, why="random") for item in chosen] + [replace(item, why="uncertainty") for item in unsure]
 
 
@@ -84,6 +121,36 @@ def _capped(items: Iterable[Item], count: int, most: int, taken: Counter[str]) -
             taken[item.prompt.id] += 1
             found.append(item)
     return found
+
+
+def _spread(
+    items: Sequence[Item],
+    before: Sequence[Item],
+    count: int,
+    most: int,
+    taken: Counter[str],
+    distance: Callable[[Item, Item], float],
+) -> list[Item]:
+    """`count` items one by one, each the largest in uncertainty times distance to the nearest one taken; capped."""
+    found: list[Item] = []
+    gaps = {item.id: min((distance(item, one) for one in before), default=1.0) for item in items}
+    while len(found) < count:
+        free = [item for item in items if item.id in gaps and taken[item.prompt.id] < most]
+        if not free:
+            break
+        best = max(free, key=lambda item: (item.uncertainty or 0.0) * gaps[item.id])
+        taken[best.prompt.id] += 1
+        found.append(best)
+        del gaps[best.id]
+        for item in items:
+            if item.id in gaps:
+                gaps[item.id] = min(gaps[item.id], distance(item, best))
+    return found
+
+
+@lru_cache(maxsize=1 << 16)
+def _words(*texts: str) -> frozenset[str]:
+    return frozenset(re.findall(r"\w+", " ".join(texts).lower()))
 
 
 def uncertainty(gains: Sequence[float]) -> float:

@@ -41,7 +41,7 @@ def _refuse_labeller(config: LoopConfig) -> None:
             "labeller.utility is empty; a simulator needs a taste, such as "
             "--labeller.utility '[{kind: numeric, column: answer}]'. Or set labeller.kind to people."
         )
-    others = ("utility", "noise", "tie_width", "flip") if people else ("store", "overlap")
+    others = ("utility", "noise", "tie_width", "flip") if people else ("store", "overlap", "name")
     default = LabellerConfig()
     idle = [f"labeller.{name}" for name in others if getattr(labeller, name) != getattr(default, name)]
     if idle:

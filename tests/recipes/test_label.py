@@ -11,6 +11,7 @@ import pytest
 from prefrl.cli import main
 from prefrl.data.comparisons import Item
 from prefrl.data.preferences import PreferenceStore
+from prefrl.data.project import ProjectSettings
 from prefrl.recipes.label import swapped, visible
 from prefrl.types import Completion, Prompt
 
@@ -63,6 +64,22 @@ def test_choices_are_stored_as_the_item_has_them(path, monkeypatch, capsys):
     before_a, _, after_a = printed.partition("=== A ===")
     assert "[user]\n| Say 0" in before_a
     assert after_a.startswith("\n| bad 0 [cut off]" if swapped(ITEMS[0], "ann") else "\n| good 0")
+
+
+def test_both_can_be_bad(path, monkeypatch, capsys):
+    assert label(monkeypatch, path, ["n", "q"]) == 0
+    assert list(said(path).values()) == ["both_bad"]
+    assert "n: neither is good" in capsys.readouterr().out
+
+
+def test_a_project_that_does_not_ask_for_ties_has_no_keys_for_them(path, monkeypatch, capsys):
+    with PreferenceStore(path) as store:
+        store.save_settings(ProjectSettings(scale=2, tie=False, both_bad=False))
+    assert label(monkeypatch, path, ["t", "n", "a", "q"]) == 0
+    assert len(said(path)) == 1
+    printed = capsys.readouterr().out
+    assert "Got 't'. a: A is better   b: B is better   s: skip" in printed and "Got 'n'" in printed
+    assert "a/b/s/u/q > " in printed
 
 
 def test_stopping_keeps_what_was_labelled(path, monkeypatch, capsys):

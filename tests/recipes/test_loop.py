@@ -261,6 +261,35 @@ def test_another_configuration_is_refused_by_name(interrupted, flags, capsys):
     assert read(interrupted).state == "finished"
 
 
+def test_checkpoints_say_what_they_were_paid_by_and_serve(whole, flags, tmp_path, capsys):
+    places = [whole / "checkpoints" / name for name in ("round_1/policy", "round_2/policy", "final")]
+    first, second, final = (json.loads((place / "reward.json").read_text())["id"] for place in places)
+    assert first != second == final
+    rewards = f"[{{kind: bradley_terry, path: {whole}/checkpoints/round_2/reward}}]"
+    evaluated = ("--model", str(places[2]), "--data.train", flags[-1], "--rewards", rewards)
+    assert main(["eval", "policy", *evaluated, "--output", str(tmp_path / "eval")]) == 0
+    trained = ("--policy.name", str(places[1]), "--data.train", flags[-1], "--rewards", rewards, "--steps", "1")
+    assert main(["rl", *trained, "--prompts_per_step", "2", "--output", str(tmp_path / "rl")]) == 0
+
+
+def test_another_judge_or_taste_is_refused(flags, tmp_path, capsys, monkeypatch):
+    code = tmp_path / "taste.py"
+    code.write_text("def short(text):\n    return -float(len(text))\n")
+    judged = ("--judge", f"[{{kind: '{code}:short'}}]")
+
+    def optimize(self, number):
+        raise Dead
+
+    with monkeypatch.context() as patch, pytest.raises(Dead):
+        patch.setattr(loop.Loop, "optimize", optimize)
+        go(flags, tmp_path / "run", *judged)
+    began = json.loads((tmp_path / "run" / "loop.json").read_text())["phases"][0]["figures"]
+    assert set(began) == {"prompts", "judge", "utility"}
+    code.write_text("def short(text):\n    return float(len(text))\n")
+    assert go(flags, tmp_path / "run", *judged) == 2
+    assert "The judge, with its code and weights, is not what the loop" in capsys.readouterr().err
+
+
 def test_overwriting_starts_anew(interrupted, flags, whole):
     assert go(flags, interrupted, "--overwrite") == 0
     assert_same(whole, interrupted)
@@ -275,7 +304,7 @@ def test_other_prompts_are_refused(interrupted, flags, capsys):
         assert go(flags, interrupted) == 2
     finally:
         data.write_text(before)
-    assert "not those that the loop" in capsys.readouterr().err
+    assert "The prompts are not what the loop in" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

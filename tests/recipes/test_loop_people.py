@@ -105,6 +105,67 @@ def test_skips_and_second_thoughts(flags, tmp_path, capsys):
     assert "which were all: it has no win rate" in (output / "report.html").read_text()
 
 
+@pytest.mark.parametrize("outcome", ["skip", "tie", "both_bad"])
+def test_a_round_that_teaches_nothing_asks_for_more(outcome, flags, tmp_path, capsys):
+    output, store = tmp_path / "run", tmp_path / "run" / "preferences.db"
+    go(flags, output, *PEOPLE)
+    assert label(store, outcome=outcome) == 9
+    assert go(flags, output, *PEOPLE) == 0
+    said = capsys.readouterr().out
+    assert "nothing can be learnt from its 9 pairs; 6 more are asked for" in said
+    assert "Round 1 waits for people: 6 of 15 pairs" in said
+    assert label(store) == 6
+    go(flags, output, *PEOPLE)
+    assert label(store) == 2
+    assert go(flags, output, *PEOPLE) == 0
+    assert read(output).state == "finished"
+    names = [phase["name"] for phase in json.loads((output / "loop.json").read_text())["phases"]]
+    assert names.index("1/more_1") == names.index("1/label") - 1
+    assert round_of(output)["labels"] == (6 if outcome == "skip" else 15)
+
+
+def test_a_round_without_further_pairs_says_what_to_do_and_is_not_stuck(flags, tmp_path, capsys):
+    output, store = tmp_path / "run", tmp_path / "run" / "preferences.db"
+    more = (*PEOPLE, "--pairs_per_round", "1000", "--max_per_prompt", "100")
+    go(flags, output, *more)
+    label(store, outcome="tie")
+    assert go(flags, output, *more) == 2
+    assert "Change some of their labels, then type the same again" in capsys.readouterr().err
+    with PreferenceStore(store) as opened:
+        for item in opened.items():
+            opened.submit(item.id, "ann", "first" if len(item.first.text) > len(item.second.text) else "second")
+    assert go(flags, output, *more) == 0
+    assert "The comparison after round 1 waits" in capsys.readouterr().out
+
+
+def test_two_bad_answers_are_a_tie_in_win_rates(flags, tmp_path):
+    output, store = tmp_path / "run", tmp_path / "run" / "preferences.db"
+    go(flags, output, *PEOPLE)
+    label(store, outcome="both_bad", most=2)
+    label(store)
+    go(flags, output, *PEOPLE)
+    label(store, outcome="both_bad", most=1)
+    label(store, outcome="first")
+    assert go(flags, output, *PEOPLE) == 0
+    found = round_of(output)
+    assert (found["both_bad"], found["won"], found["tied"], found["win_rate"]) == (2, 1, 1, 0.75)
+    assert "as bad as the start" in {row.get("badge") for row in read(output).samples}
+
+
+def test_what_a_loop_waits_for_is_written_down(flags, tmp_path):
+    output = tmp_path / "run"
+    go(flags, output, *PEOPLE)
+    rows = [json.loads(line) for line in (output / "rounds" / "1" / "items.jsonl").read_text().splitlines()]
+    assert read(output).status["items"] == [row["id"] for row in rows]
+
+
+def test_checkpoints_have_names_of_their_own_in_a_shared_store(flags, tmp_path):
+    output, store = tmp_path / "run", tmp_path / "store.db"
+    go(flags, output, *PEOPLE, "--labeller.store", str(store), "--labeller.name", "loop-7", "--previous_samples", "0")
+    with PreferenceStore(store) as opened:
+        assert {item.checkpoints for item in opened.items()} == {("loop-7/start", "loop-7/start")}
+
+
 def test_several_people_label_a_pair(flags, tmp_path, capsys):
     output, store = tmp_path / "run", tmp_path / "store.db"
     more = (*PEOPLE, "--labeller.overlap", "2", "--labeller.store", str(store))
@@ -194,6 +255,8 @@ def test_other_loops(more, flags, tmp_path):
         (("--labeller.utility", "[]"), "labeller.utility is empty"),
         (("--labeller.kind", "people"), "labeller.utility, labeller.noise, labeller.tie_width, labeller.flip"),
         (("--labeller.overlap", "2", "--labeller.store", "x.db"), "labeller.store, labeller.overlap"),
+        (("--labeller.name", "x"), "labeller.name"),
+        (("--diversity", "-1"), "diversity is -1"),
         ((*PEOPLE, "--comparisons", "0"), "comparisons is 0"),
         (("--combine", "lcb"), "reward.ensemble.members"),
         (("--learn", "pairs"), "has no pair loss"),

@@ -10,7 +10,15 @@ from types import SimpleNamespace
 import pytest
 
 from prefrl.data.comparisons import Item
-from prefrl.recipes.loop_select import candidates, model_uncertainty, question, select, selection_figures, uncertainty
+from prefrl.recipes.loop_select import (
+    candidates,
+    model_uncertainty,
+    question,
+    select,
+    selection_figures,
+    uncertainty,
+    word_overlap,
+)
 from prefrl.types import Completion, Prompt
 
 
@@ -61,6 +69,40 @@ def test_no_prompt_comes_more_often_than_the_cap():
     assert [i.prompt.id for i in chosen[3:]] == wanted[:9]
     few = select(pool(prompts=3), 12, random_share=0.5, max_per_prompt=2, seed=0)
     assert Counter(i.prompt.id for i in few) == {"p0": 2, "p1": 2, "p2": 2}  # fewer than asked for, never more a prompt
+
+
+def test_words_in_common():
+    one, other = item("say it", "a b", "c"), item("Say it", "A d", "e")  # say it a b c, and say it a d e
+    assert word_overlap(one, other) == pytest.approx(3 / 7)
+    assert word_overlap(one, one) == 1.0
+    assert word_overlap(item("p", "a", "b"), item("q", "c", "d")) == 0.0
+
+
+def test_diversity_takes_what_is_new():
+    items = [
+        item("p", "a b", "c", 0.6),
+        item("q", "a b", "c", 0.5),
+        item("r", "d e", "f", 0.4),
+        item("s", "d", "a", 0.3),
+    ]
+    plain = select(items, 3, random_share=0.0, max_per_prompt=1, seed=0)
+    assert [i.prompt.id for i in plain] == ["p", "q", "r"]
+    spread = select(items, 3, random_share=0.0, max_per_prompt=1, seed=0, diversity=1.0)
+    # q shares a, b, c of five words with p: 0.5 * 2/5 = 0.2. r shares nothing: 0.4. Then s: 0.3 * (1 - 1/6) with p
+    # (a of p a b c s d), 0.3 * (1 - 1/6) with r (d of r d e f s a) = 0.25, above the 0.2 of q.
+    assert [i.prompt.id for i in spread] == ["p", "r", "s"]
+    assert {i.why for i in spread} == {"uncertainty"}
+    weaker = select(items, 3, random_share=0.0, max_per_prompt=1, seed=0, diversity=0.5)
+    assert [i.prompt.id for i in weaker] == ["p", "r", "q"]  # 0.5 * sqrt(2/5) = 0.316 > 0.3 * sqrt(5/6) = 0.274
+
+
+def test_diversity_minds_the_random_share_and_the_cap():
+    first = select(pool(), 2, random_share=1.0, max_per_prompt=2, seed=0)
+    chosen = select(pool(), 8, random_share=0.25, max_per_prompt=2, seed=0, diversity=1.0)
+    assert [i.id for i in chosen[:2]] == [i.id for i in first]
+    assert max(Counter(i.prompt.id for i in chosen).values()) <= 2 and len({i.id for i in chosen}) == 8
+    few = select(pool(prompts=2), 12, random_share=0.0, max_per_prompt=2, seed=0, diversity=1.0)
+    assert Counter(i.prompt.id for i in few) == {"p0": 2, "p1": 2}
 
 
 def test_uncertainty_of_a_single_model_is_the_entropy():
