@@ -17,11 +17,13 @@ PYTHON = $(VENV)/bin/python
 PIP = $(PYTHON) -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 FILES = pyproject.toml constraints.txt Makefile
 CORE = $(VENV)/.installed-core
+ANNOTATE = $(VENV)/.installed-annotate
 DEV = $(VENV)/.installed-dev
 
 .PHONY: help
 help:
 	@echo "make quickstart   install and run the whole story in small"
+	@echo "make annotate-demo   install and open the labelling app with a ready project"
 	@echo "make test         ruff, mypy and every test"
 	@echo "make test-fast    the tests without the slow ones"
 	@echo "make lint         ruff and mypy"
@@ -31,6 +33,10 @@ help:
 .PHONY: quickstart
 quickstart: $(CORE)
 	@$(VENV)/bin/prefrl quickstart
+
+.PHONY: annotate-demo
+annotate-demo: $(ANNOTATE)
+	@$(VENV)/bin/prefrl annotate runs/annotate-demo --demo
 
 # One recipe, so that the checks run in turn under make -j too.
 .PHONY: test
@@ -78,7 +84,26 @@ $(CORE): $(FILES) | $(PYTHON)
 	@$(PIP) --editable .
 	@touch $@
 
+$(ANNOTATE): $(CORE)
+	@echo "Installing the labelling app (once) ..."
+	@$(PIP) --editable '.[annotate]'
+	@touch $@
+
 $(DEV): $(CORE)
 	@echo "Installing the tools for tests (once) ..."
-	@$(PIP) --editable '.[dev]'
+	@$(PIP) --editable '.[annotate,verifiers,dev]'
+	@$(MAKE) --no-print-directory system
 	@touch $@
+
+# Browser tests drive the Chromium of the system; the sandbox is strongest with bubblewrap. Neither comes from pip.
+.PHONY: system
+system:
+	@missing=""; \
+	for tool in chromium bwrap; do command -v $$tool >/dev/null || missing="$$missing $$tool"; done; \
+	if [ -z "$$missing" ]; then exit 0; fi; \
+	if [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null; then \
+	  echo "Installing chromium and bubblewrap, which some tests use ..."; \
+	  apt-get update -qq && apt-get install -y -qq --no-install-recommends chromium bubblewrap >/dev/null; \
+	else \
+	  echo "Not found:$$missing. The tests that need them will say so; install chromium and bubblewrap to run them."; \
+	fi

@@ -3,20 +3,33 @@
     task:products         one-digit products, "What is 7 times 8?"
     task:larger           the larger of two two-digit numbers, after three solved turns
     task:guessing         find a hidden number from 1 to 16, for the environment `guessing`
+    task:calculator       products of two three-digit numbers, for the environment `calculator`
+    task:guessing_play    turns of that game played well enough to learn its rules from, with completions
+    task:repair           small Python files with one bug each, for the environment `repair`
+    task:reasoning_gym:DATASET[:SIZE]  questions of the package reasoning-gym, where it is installed
 
 `task:NAME` is the training split and `task:NAME:held_out` the other one.
 """
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import random
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from prefrl.data.reasoning_gym import generated
+from prefrl.data.repairs import by_bug, repairs
 from prefrl.errors import DataError, did_you_mean
 
 Row = dict[str, Any]
-HELD_OUT = 0.25  # share of operand pairs that are never trained on
+_GUESSING = (
+    "I am thinking of a whole number from 1 to 16. You have four guesses, and after each one I say higher, lower or "
+    "correct. Answer with one number and nothing else. What is your guess?"
+)
+SPLITS = ("train", "held_out")
+HELD_OUT = 0.25  # share of operand pairs and of questions that are never trained on
 
 
 def task_rows(name: str) -> list[Row]:
@@ -25,20 +38,28 @@ def task_rows(name: str) -> list[Row]:
     Raises:
         DataError: there is no such task or split.
     """
-    _, _, rest = name.partition(":")
-    task, _, split = rest.partition(":")
-    if task not in TASKS:
-        raise DataError(f"There is no built-in task {task!r}; valid: {', '.join(TASKS)}.{did_you_mean(task, TASKS)}")
-    if split not in ("", "train", "held_out"):
-        raise DataError(f"{name}: the split is {split!r}; valid: train, held_out.")
-    rows, held_out = TASKS[task]
+    task, *rest = name.split(":")[1:]
+    if task not in TASKS and task != "reasoning_gym":
+        known = (*TASKS, "reasoning_gym:DATASET")
+        raise DataError(f"There is no built-in task {task!r}; valid: {', '.join(known)}.{did_you_mean(task, known)}")
+    split = rest.pop() if rest and rest[-1] in SPLITS else "train"
+    if task == "reasoning_gym":
+        rows, held_out = Task(functools.partial(generated, name, rest), by_question)
+    elif not rest:
+        rows, held_out = TASKS[task]
+    else:
+        raise DataError(f"{name}: the split is {':'.join(rest)!r}; valid: {', '.join(SPLITS)}.")
     return [row for row in rows() if held_out(row) == (split == "held_out")]
 
 
 def by_operands(row: Row) -> bool:
     """By the unordered pair: 7 times 8 and 8 times 7 always land on the same side."""
-    digest = hashlib.sha256(repr(sorted(row["operands"])).encode()).digest()
-    return digest[0] / 256 < HELD_OUT
+    return _chosen(repr(sorted(row["operands"])))
+
+
+def by_question(row: Row) -> bool:
+    """By the words of a question that was made by chance, so that one that was made twice lands on one side."""
+    return _chosen(row["question"])
 
 
 def by_target(row: Row) -> bool:
@@ -63,13 +84,42 @@ def larger() -> list[Row]:
     return [_row(f"larger-{a}-{b}", [*shots, _user(_which(a, b))], [a, b], max(a, b)) for a, b in pairs]
 
 
+def calculator() -> list[Row]:
+    """Products that nobody does in one's head, with a calculator at hand."""
+    how = (
+        "You have a calculator: write <calc>EXPRESSION</calc> and wait for its value. When you know the answer, write "
+        "<answer>NUMBER</answer>."
+    )
+    pairs = [(a, b) for a in range(101, 1000, 47) for b in range(103, 1000, 53)]
+    return [_row(f"calculator-{a}x{b}", [_user(f"What is {a} times {b}? {how}")], [a, b], a * b) for a, b in pairs]
+
+
 def guessing() -> list[Row]:
     """One prompt for each of the 16 numbers; all read the same, for only the environment knows the target."""
-    rules = (
-        "I am thinking of a whole number from 1 to 16. You have four guesses, and after each one I say higher, lower "
-        "or correct. Answer with one number and nothing else. What is your guess?"
-    )
-    return [{"id": f"guessing-{n}", "prompt": [_user(rules)], "target": n} for n in range(1, 17)]
+    return [{"id": f"guessing-{n}", "prompt": [_user(_GUESSING)], "target": n} for n in range(1, 17)]
+
+
+def guessing_play() -> list[Row]:
+    """Every turn of 40 games for each number, guessing uniformly among what the answers have left: .58 of them win."""
+    rng = random.Random(0)
+    return [turn for target in range(1, 17) for game in range(40) for turn in _play(target, game, rng)]
+
+
+def _play(target: int, game: int, rng: random.Random) -> list[Row]:
+    low, high, said, turns = 1, 16, [_user(_GUESSING)], []
+    for turn in range(4):
+        guess = rng.randint(low, high)
+        name = f"guessing-{target}-{game}-{turn}"
+        turns.append({"id": name, "prompt": list(said), "completion": str(guess), "target": target})
+        if guess == target:
+            break
+        low, high = (guess + 1, high) if guess < target else (low, guess - 1)
+        said += [_assistant(str(guess)), _user("higher" if guess < target else "lower")]
+    return turns
+
+
+def _chosen(text: str) -> bool:
+    return hashlib.sha256(text.encode()).digest()[0] / 256 < HELD_OUT
 
 
 def _which(a: int, b: int) -> str:
@@ -98,5 +148,8 @@ class Task(NamedTuple):
 TASKS: dict[str, Task] = {
     "products": Task(products),
     "larger": Task(larger),
+    "calculator": Task(calculator),
     "guessing": Task(guessing, by_target),
+    "guessing_play": Task(guessing_play, by_target),
+    "repair": Task(repairs, by_bug),
 }

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol, TypeAlias
+from typing import Any, NamedTuple, Protocol, TypeAlias, TypedDict
 
 from prefrl.errors import ConfigError, did_you_mean
 from prefrl.plugins import import_path
@@ -28,6 +28,9 @@ class TextEnvironment(Protocol):
 
     An exception fails the episode it was raised in and no other. What is random in an environment should follow from
     the prompt's id alone, so that a run can be repeated and all episodes of a group face the same odds.
+
+    An attribute `version`, a text, is recorded with every rollout; raise it whenever the same turns may be answered
+    otherwise than before. Without one it is "0".
     """
 
     def reset(self, prompt: Prompt) -> str:
@@ -49,7 +52,32 @@ class TextEnvironment(Protocol):
 MakeEnvironment: TypeAlias = Callable[[], TextEnvironment]
 
 # name -> module:factory; imported when used.
-ENVIRONMENTS: dict[str, str] = {"guessing": "prefrl.rollout.guessing:GuessingInWords"}
+ENVIRONMENTS: dict[str, str] = {
+    "guessing": "prefrl.rollout.guessing:GuessingInWords",
+    "calculator": "prefrl.rollout.calculator:Calculator",
+    "repair": "prefrl.rollout.repair:Repair",
+}
+
+
+class Terms(TypedDict):
+    """What episodes are played in, and how long they may be: recorded with every rollout and every run.
+
+    name, version  of the environment
+    max_turns      most turns of the policy
+    turn_tokens    most tokens of a turn
+    budget         most tokens of all turns and replies; 0 sets no limit
+    """
+
+    name: str
+    version: str
+    max_turns: int
+    turn_tokens: int
+    budget: int
+
+
+def version_of(environment: Any) -> str:
+    """The `version` that an environment gives itself; "0" where it gives none."""
+    return str(getattr(environment, "version", "0"))
 
 
 def find_environment(name: str) -> MakeEnvironment:

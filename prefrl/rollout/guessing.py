@@ -100,6 +100,8 @@ class Game:
 class GuessingInWords:
     """The game as a text environment. A plain text is answered on a line of its own, a conversation by a message."""
 
+    version = "1"
+
     def reset(self, prompt: Prompt) -> str:
         """Hide the prompt's target; the prompt itself explains the game."""
         self.game = Game(prompt)

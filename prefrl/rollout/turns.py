@@ -16,7 +16,7 @@ from torch import Tensor
 
 from prefrl.config import SamplingConfig
 from prefrl.errors import ConfigError, PrefrlError
-from prefrl.rollout.environments import MakeEnvironment, Reply, TextEnvironment, find_environment
+from prefrl.rollout.environments import MakeEnvironment, Reply, Terms, TextEnvironment, find_environment, version_of
 from prefrl.rollout.local import Drawn, Request
 from prefrl.rollout.sampler import occurrences, row_uniforms
 from prefrl.types import Prompt, Rollout, StopReason
@@ -59,6 +59,8 @@ class MultiTurn:
     The last reply is not part of the sequence, as the policy never read it. An environment that raises ends its own
     rollout: `info["error"]` says why, and the other rollouts go on. Errors of prefrl itself pass.
 
+    `info["environment"]` holds the `Terms` of the episode: what was played, in which version, and how long it might be.
+
     Args:
         policy: who speaks.
         environment: what makes one environment per rollout when called, or its name; see `find_environment`.
@@ -75,6 +77,7 @@ class MultiTurn:
             )
         self.policy = policy
         self.make = find_environment(environment) if isinstance(environment, str) else environment
+        self.name = environment if isinstance(environment, str) else getattr(environment, "__name__", repr(environment))
         self.max_turns = max_turns
         self.budget = budget
 
@@ -105,7 +108,7 @@ class MultiTurn:
             requests = [Request((*e.prompt_ids, *e.ids), e.uniforms.view(shape)[turn]) for e in live]
             for episode, drawn in zip(live, self.policy.draw(requests, params), strict=True):
                 self._play(episode, drawn, params.max_new_tokens)
-        return [self._rollout(episode, version) for episode in episodes]
+        return [self._rollout(episode, version, params.max_new_tokens) for episode in episodes]
 
     def _begin(self, prompt: Prompt, group: str, uniforms: Tensor) -> _Episode:
         episode = _Episode(prompt, group, uniforms)
@@ -130,8 +133,15 @@ class MultiTurn:
             return
         episode.hear(ids)
 
-    def _rollout(self, episode: _Episode, version: int) -> Rollout:
-        info = episode.info()
+    def _rollout(self, episode: _Episode, version: int, turn_tokens: int) -> Rollout:
+        terms = Terms(
+            name=self.name,
+            version=version_of(getattr(episode, "environment", None)),
+            max_turns=self.max_turns,
+            turn_tokens=turn_tokens,
+            budget=self.budget,
+        )
+        info = {**episode.info(), "environment": terms}
         assert episode.stop is not None
         return Rollout(
             prompt=episode.prompt,

@@ -173,7 +173,8 @@ def test_arguments():
 
 
 def test_inheritance():
-    chains = {n: [a.name for a in ancestry(node)] for n, node in classes().items()}
+    # The one root of all errors counts for nobody: an error may be of a kind, such as DataError.
+    chains = {n: [a.name for a in ancestry(node) if a.name != "PrefrlError"] for n, node in classes().items()}
     deep = [f"{n} < {' < '.join(chain)}" for n, chain in chains.items() if len(chain) > INHERITANCE]
     check(deep, f"a class has at most {INHERITANCE} level of our own classes above it")
 
