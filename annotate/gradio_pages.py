@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import logging
 import os
+import re
 import tempfile
 from collections.abc import AsyncIterator
 from typing import Any
@@ -26,6 +27,14 @@ from prefrl.data.store.records import ROLES
 
 # Address of a page, and who may see it.
 PAGES = {"/label": ROLES, "/manage": MANAGERS, "/loop": MANAGERS}
+# What a browser asks of Gradio to draw a page and, where there are buttons, to press them. Whatever else Gradio has to
+# offer is not there: it takes files from everybody, fetches addresses that it is told, and edits its own code.
+_DRAWS = re.compile(
+    r"(config|theme\.css|favicon\.ico|manifest\.json|gradio_api/startup-events|(assets|static|svelte)/.+)?"
+)
+_LOOKS = re.compile(r"gradio_api/(queue/data|upload_progress|heartbeat/\w+|file=.+)")
+_PRESSES = re.compile(r"gradio_api/(queue/join|run/\w+|upload|cancel|reset)")
+_WITHOUT_BUTTONS = ("/label",)
 ROLE = "This is for those who run the project; ask one of them."
 log = logging.getLogger(__name__)
 
@@ -76,7 +85,7 @@ class GradioPages:
             return _refused(404, *OTHER[404])
         role = await run_in_threadpool(_role, self._studio, request)
         if role in PAGES[of]:
-            return None
+            return None if served(of, request.method, path[len(of) + 1 :]) else _refused(404, *OTHER[404])
         if path != of or request.method != "GET":
             return _refused(401, "login", SIGN_IN) if role is None else _refused(403, "role", ROLE)
         if role is None:
@@ -110,12 +119,21 @@ async def _build(studio: Studio) -> FastAPI:
         "/manage": shell.build(studio, settings.name, shell.MANAGE_TABS),
         "/loop": shell.build(studio, settings.name, shell.LOOP_TABS),
     }
+    # The colours of the label page, and no font that would have to be fetched.
+    theme = gr.themes.Default(
+        primary_hue="indigo",
+        secondary_hue="indigo",
+        neutral_hue="stone",
+        font=("Inter", "system-ui", "sans-serif"),
+        font_mono=("ui-monospace", "monospace"),
+    )
     app = FastAPI(openapi_url=None)
     for path, blocks in pages.items():
         gr.mount_gradio_app(
             app,
             blocks,
             path,
+            theme=theme,
             auth_dependency=_dependency(studio, PAGES[path]),
             run_history=False,
             footer_links=[],
@@ -137,6 +155,14 @@ def _dependency(studio: Studio, roles: tuple[str, ...]) -> Any:
         return login.person.name if login is not None and login.person.role in roles else None
 
     return who
+
+
+def served(page: str, method: str, path: str) -> bool:
+    """Whether a page has something at a path below it."""
+    if method in ("GET", "HEAD") and _DRAWS.fullmatch(path):
+        return True
+    presses = {"GET": _LOOKS, "POST": _PRESSES}.get(method)
+    return page not in _WITHOUT_BUTTONS and presses is not None and presses.fullmatch(path) is not None
 
 
 def _refused(status: int, code: str, message: str) -> ASGIApp:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from browsing import check, kind, pair, pairs, press, solution, swing
+from browsing import check, kind, pair, pairs, press, saved, solution, swing
 
 import annotate
 from prefrl.data.project import Criterion
@@ -119,6 +119,11 @@ def test_the_language_can_be_changed(site):
     page.reload()
     page.wait_for_selector(".bar")
     assert page.locator(".send").inner_text().startswith("提交")
+    press(page, "s")
+    assert page.locator(".reason span").first.inner_text() == "我无法判断"  # a reason of ours; it is sent as it is
+    press(page, "1", "Enter")
+    saved(page)
+    assert [label.details["reasons"] for label in place.labels()] == [["I cannot judge this"]]
 
 
 def test_both_languages_have_all_texts():

@@ -111,8 +111,16 @@ def ann(server):
 
 def start(page, tmp_path):
     page.get_by_role("tab", name="Start a loop").click()
+    refused(page, "No policy is named; fill it in.")
     fields = {"name": "digits", "policy": str(tmp_path / "model"), "prompts": str(tmp_path / "prompts.jsonl")}
-    fields |= {"tokens": "3", "rounds": "2", "pairs": "48", "held-out": "12", "comparisons": "40", "steps": "5"}
+    fields |= {
+        "max_new_tokens": "3",
+        "rounds": "2",
+        "pairs": "48",
+        "held_out_pairs": "12",
+        "comparisons": "40",
+        "steps": "5",
+    }
     for name, value in fields.items():
         page.locator(f"#start-{name} input, #start-{name} textarea").fill(value)
     page.locator("#start-more").get_by_role("button", name="Further settings").click()
@@ -120,6 +128,13 @@ def start(page, tmp_path):
     page.locator("#start-begin").click()
     page.get_by_role("tab", name="Rounds").click()
     expect(page.locator("#loop-view h1")).to_have_text("digits", timeout=20_000)
+
+
+def refused(page, words):
+    """Press Start, and read why not."""
+    page.locator("#start-begin").click()
+    expect(page.locator(".toast-body")).to_contain_text(words, timeout=20_000)
+    page.locator(".toast-close").click()
 
 
 def waits(page, words):

@@ -93,6 +93,19 @@ def test_nothing_is_left_out(site, text, expected):
     assert page.evaluate(outside) == 0
 
 
+def test_a_number_that_reads_as_a_list_has_room(site):
+    place = site([pair(0, first="408.", second="4. is it")])
+    page = place.open()
+    room = page.eval_on_selector_all(
+        ".columns ol",
+        """(lists) => lists.map((list) =>
+            [list.firstElementChild.value, parseFloat(getComputedStyle(list).paddingLeft)])""",
+    )
+    digit = 16 * 0.5  # a font has digits of about half its size
+    assert {number: pixels > digit * len(f"{number}. ") for number, pixels in room} == {408: True, 4: True}
+    assert dict(room)[408] > dict(room)[4]
+
+
 def test_formulas_are_drawn_with_all_four_delimiters(site):
     place = site([pair(0, first="\\(a^2\\) and \\[b^2\\] and $c^2$ and $$d^2$$", second="$x$")])
     page = place.open()
@@ -102,7 +115,7 @@ def test_formulas_are_drawn_with_all_four_delimiters(site):
 
 
 def test_arabic_reads_from_the_right_and_its_list_has_its_numbers_inside(site):
-    text = "السماء زرقاء.\n\n1. ضوء قصير\n2. ضوء طويل"
+    text = "السماء زرقاء.\n\n1. ضوء قصير\n\n2. ضوء طويل"
     place = site([pair(0, first=text, second="English text.\n\n1. one\n2. two")])
     page = place.open()
     found = page.evaluate(
