@@ -43,4 +43,4 @@ def create_app(studio: Studio, *, gradio: bool = True) -> ASGIApp:
     app.mount("/assets", StaticFiles(directory=ASSETS), name="assets")
     if pages is not None:
         app.mount("/", pages)
-    return Shield(app, url=studio.url, gradio_pages=tuple(PAGES))
+    return Shield(app, url=studio.url, hosts=studio.hosts, gradio_pages=tuple(PAGES))

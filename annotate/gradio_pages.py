@@ -116,8 +116,8 @@ async def _build(studio: Studio) -> FastAPI:
     settings = studio.store.settings()
     pages = {
         "/label": work.build(),
-        "/manage": shell.build(studio, settings.name, shell.MANAGE_TABS),
-        "/loop": shell.build(studio, settings.name, shell.LOOP_TABS),
+        "/manage": shell.build(studio, settings.name, shell.MANAGE_TABS, "/manage"),
+        "/loop": shell.build(studio, settings.name, shell.LOOP_TABS, "/loop"),
     }
     # The colours of the label page, and no font that would have to be fetched.
     theme = gr.themes.Default(

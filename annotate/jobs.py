@@ -30,6 +30,7 @@ PROGRAM = (sys.executable, "-m", "prefrl")
 GRACE = 8.0  # seconds that a job has to end by itself
 TAIL = 64 * 1024  # bytes at the end of a log that are read
 _NAME = re.compile(r"[\w][\w .-]{0,63}")
+_KIND = re.compile(r"^(prefrl|\w+Error): ")  # who says what went wrong, which is not for those who read it
 _STARTED = "--- started "
 _STEP = re.compile(r"^(?P<title>.*?) (?P<done>\d+)/(?P<total>\d+)(  |$)")
 
@@ -207,7 +208,7 @@ class Jobs:
         why = str(status.get("error") or "") if said == "failed" else ""
         lines = [line for line in tail(self.folder / job.folder / "log.txt") if line.strip()]
         last = lines[-1] if lines and not lines[-1].startswith(_STARTED) else ""
-        return "failed", why or last.removeprefix("prefrl: ") or f"it ended with status {code}, without a word"
+        return "failed", _KIND.sub("", why or last) or f"it ended with status {code}, without a word"
 
 
 def write_config(path: Path, config: Mapping[str, Any]) -> None:

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import secrets
-from collections.abc import Sequence
+import time
+from collections.abc import Collection, Sequence
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import ClientDisconnect
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from annotate.api.errors import body
-from annotate.security import foreign
+from annotate.security import foreign, stranger
 
 MEGABYTE = 1024 * 1024
 # The largest bodies by the beginning of the address; whatever is under none of them is a form or a label.
@@ -22,6 +24,7 @@ LIMITS = {
     "/loop/": 8 * MEGABYTE,
 }
 LIMIT = MEGABYTE
+PIECE, BODY_SECONDS = 8 * MEGABYTE, 60.0  # of a body, and the seconds in which each must come
 ALWAYS = {
     "x-content-type-options": "nosniff",
     "x-frame-options": "DENY",
@@ -49,11 +52,14 @@ class Shield:
     Args:
         app: what is behind it.
         url: our public address, where it is not the one that requests reach.
+        hosts: names by which we may be reached; none takes all.
         gradio_pages: addresses of the pages that Gradio draws.
     """
 
-    def __init__(self, app: ASGIApp, *, url: str = "", gradio_pages: Sequence[str] = ()) -> None:
-        self._app, self._url, self._pages = app, url, tuple(gradio_pages)
+    def __init__(
+        self, app: ASGIApp, *, url: str = "", hosts: Collection[str] = (), gradio_pages: Sequence[str] = ()
+    ) -> None:
+        self._app, self._url, self._hosts, self._pages = app, url, hosts, tuple(gradio_pages)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] == "websocket":
@@ -64,7 +70,9 @@ class Shield:
             return
         out = _Out(send, scope["path"], scope["path"].rstrip("/") in self._pages)
         headers, limit = Headers(scope=scope), _limit(scope["path"])
-        if foreign(scope["method"], headers, self._url):
+        if stranger(host := headers.get("host", ""), self._hosts):
+            await out.refuse(403, "host", _unknown(host))
+        elif foreign(scope["method"], headers, self._url):
             await out.refuse(403, "origin", "This request was made by a page of another site.")
         elif _length(headers) > limit:
             await out.refuse(413, "too_large", _too_large(limit))
@@ -73,32 +81,39 @@ class Shield:
 
     async def _pass(self, scope: Scope, limited: _Limited, out: _Out) -> None:
         async def send(message: Message) -> None:
-            if not limited.over:  # what the app makes of half a body is of no interest
+            if limited.refusal is None:  # what the app makes of half a body is of no interest
                 await out(message)
 
         try:
             await self._app(scope, limited, send)
         except ClientDisconnect:
-            if not limited.over:
+            if limited.refusal is None:
                 raise
-        if limited.over and not out.started:
-            await out.refuse(413, "too_large", _too_large(limited.limit))
+        if limited.refusal is not None and not out.started:
+            await out.refuse(*limited.refusal)
 
 
 class _Limited:
-    """A body that breaks off where it becomes too large."""
+    """A body that breaks off where it becomes too large, or takes too long."""
 
     def __init__(self, receive: Receive, limit: int) -> None:
-        self._receive, self.limit, self._seen = receive, limit, 0
-
-    @property
-    def over(self) -> bool:
-        return self._seen > self.limit
+        self._receive, self._limit, self._seen, self._whole = receive, limit, 0, False
+        self._end = time.monotonic() + BODY_SECONDS * max(1, limit // PIECE)
+        self.refusal: tuple[int, str, str] | None = None
 
     async def __call__(self) -> Message:
-        message = {"type": "http.disconnect"} if self.over else await self._receive()
+        if self._whole:  # what is left to come is the end of the connection
+            return await self._receive()
+        try:
+            async with asyncio.timeout(self._end - time.monotonic()):
+                message = await self._receive()
+        except TimeoutError:
+            message, self.refusal = {}, (408, "too_slow", "This took too long; nothing of it was kept. Send it again.")
         self._seen += len(message.get("body", b""))
-        return {"type": "http.disconnect"} if self.over else message
+        if self._seen > self._limit:
+            self.refusal = (413, "too_large", _too_large(self._limit))
+        self._whole = self.refusal is not None or not message.get("more_body")
+        return {"type": "http.disconnect"} if self.refusal is not None else message
 
 
 class _Out:
@@ -125,7 +140,7 @@ class _Out:
         """Answer in place of the app."""
         content = json.dumps(body(code, words)).encode()
         headers = [(b"content-type", b"application/json"), (b"content-length", str(len(content)).encode())]
-        if status == 413:
+        if status in (408, 413):
             headers.append((b"connection", b"close"))  # the rest of the body is not read
         await self({"type": "http.response.start", "status": status, "headers": headers})
         await self({"type": "http.response.body", "body": content})
@@ -168,3 +183,10 @@ def _length(headers: Headers) -> int:
 
 def _too_large(limit: int) -> str:
     return f"This is more than {limit // MEGABYTE} MB; nothing of it was kept. Shorten it and send it again."
+
+
+def _unknown(host: str) -> str:
+    return (
+        "This server does not know itself by this name, which may be one of another site that leads here. Open the "
+        f"address that it printed; if this is the right one, start it with --url http://{host[:200]}"
+    )

@@ -5,9 +5,10 @@ from __future__ import annotations
 import hmac
 import threading
 import time
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Collection, Hashable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
+from ipaddress import IPv6Address, ip_address, ip_network
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
@@ -32,7 +33,8 @@ class Passwords:
     def verify(self, password: str, hashed: str) -> bool:
         """Whether this is the password; with an empty hash it never is, and finding that out takes as long."""
         with self._turn:
-            same = self._hasher.verify(password, hashed or self._nobody)
+            nobody = self._nobody  # made by whoever comes first, so that this does not tell who is unknown
+            same = self._hasher.verify(password, hashed or nobody)
         return same and bool(hashed)
 
     @cached_property
@@ -69,6 +71,13 @@ class RateLimiter:
                 self._forget(now)
         return 0.0 if allowed else (1.0 - level) / self.rate
 
+    def give_back(self, key: Hashable) -> None:
+        """Put one back that was taken: what it was taken for was no guess."""
+        with self._lock:
+            if key in self._levels:
+                level, before = self._levels[key]
+                self._levels[key] = (min(float(self.burst), level + 1.0), before)
+
     def _forget(self, now: float) -> None:
         """Drop the keys whose buckets are full again: they are as good as new."""
         full = [k for k, (level, t) in self._levels.items() if level + (now - t) * self.rate >= self.burst]
@@ -79,6 +88,34 @@ class RateLimiter:
 def same_token(given: str, expected: str) -> bool:
     """Whether two secrets are the same, in a time that says nothing of where they differ."""
     return bool(expected) and hmac.compare_digest(given.encode(), expected.encode())
+
+
+def stranger(host: str, names: Collection[str]) -> bool:
+    """Whether a request was made to a name that is none of ours.
+
+    The name of any page can be made to lead to this machine. A browser then takes our answers for those of that page
+    and lets it read them.
+
+    Args:
+        host: the header.
+        names: ours, in lower case; none takes all.
+    """
+    try:
+        name = (urlsplit(f"//{host}").hostname or "").rstrip(".")
+    except ValueError:
+        name = ""
+    return bool(names) and name not in names and not name.endswith(".localhost")
+
+
+def network(address: str) -> str:
+    """The address of who asks; of IPv6 the network, all of whose addresses are one person's."""
+    try:
+        parsed = ip_address(address)
+    except ValueError:
+        return address
+    if isinstance(parsed, IPv6Address):
+        return str(parsed.ipv4_mapped or ip_network((parsed, 64), strict=False))
+    return str(parsed)
 
 
 def foreign(method: str, headers: Mapping[str, str], url: str = "") -> bool:
@@ -98,5 +135,12 @@ def foreign(method: str, headers: Mapping[str, str], url: str = "") -> bool:
         return False
     if origin:
         ours = {headers.get("host", "").lower(), urlsplit(url).netloc.lower()} - {""}
-        return urlsplit(origin).netloc.lower() not in ours
+        return _netloc(origin) not in ours
     return site not in (("same-origin", "none", "") if safe else ("same-origin", "none"))
+
+
+def _netloc(origin: str) -> str:
+    try:
+        return urlsplit(origin).netloc.lower()
+    except ValueError:
+        return ""

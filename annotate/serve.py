@@ -11,6 +11,7 @@ import webbrowser
 from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, get_args
+from urllib.parse import urlsplit
 
 from annotate.studio import Studio
 from prefrl.data.preferences import PreferenceStore
@@ -43,7 +44,7 @@ def serve(
         ConfigError: the port is taken, or the invitation is none.
         DataError: the store cannot be used.
     """
-    with bound(host, port) as place, opened(project, store, url) as studio:
+    with bound(host, port) as place, opened(project, store, url, host) as studio:
         if demo and not studio.store.count_items():
             from annotate.demo import fill
 
@@ -69,7 +70,7 @@ class Running:
         self._stack = contextlib.ExitStack()
         with self._stack:
             place = self._stack.enter_context(bound(host, port))
-            self.studio = self._stack.enter_context(opened(project, store))
+            self.studio = self._stack.enter_context(opened(project, store, host=host))
             self.url = address_of(place, host)
             self.link = first_link(self.studio, self.url)
             self._server = server_of(self.studio)
@@ -92,7 +93,7 @@ class Running:
 
 
 @contextlib.contextmanager
-def opened(project: str | Path, store: str = "", url: str = "") -> Iterator[Studio]:
+def opened(project: str | Path, store: str = "", url: str = "", host: str = "") -> Iterator[Studio]:
     """A project, made where there is none; its folder, or the .db file of a store.
 
     Raises:
@@ -106,7 +107,7 @@ def opened(project: str | Path, store: str = "", url: str = "") -> Iterator[Stud
     except OSError as error:
         raise ConfigError(f"Cannot make the project {folder}: {error}. Name a folder that can be written.") from error
     with PreferenceStore(store or file) as opened_store:
-        yield Studio(folder=folder, store=opened_store, url=url.rstrip("/"))
+        yield Studio(folder=folder, store=opened_store, url=url.rstrip("/"), hosts=names_of(host, url))
 
 
 @contextlib.contextmanager
@@ -138,14 +139,21 @@ def address_of(place: socket.socket, host: str, url: str = "") -> str:
     return f"http://{f'[{name}]' if ':' in name else name}:{place.getsockname()[1]}"
 
 
+def names_of(host: str, url: str = "") -> frozenset[str]:
+    """Names by which a server is reached that only this machine reaches; none of one that others reach by any name."""
+    return frozenset({*LOOPBACK, urlsplit(url).hostname or "localhost"}) if host in LOOPBACK else frozenset()
+
+
 def server_of(studio: Studio) -> uvicorn.Server:
     """The server of a project, not started yet."""
     import uvicorn
 
     from annotate.app import create_app
+    from annotate.connections import Connection
 
     config = uvicorn.Config(
         create_app(studio),
+        http=Connection,
         log_level="warning",
         access_log=False,
         server_header=False,

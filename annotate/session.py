@@ -157,10 +157,9 @@ class Session:
 
     def _answers(self, items: dict[str, Item]) -> dict[str, Answer | None]:
         labels: dict[str, list[Label]] = {id: [] for id in items}
-        for label in self.store.labels():
-            if label.item in labels:
-                labels[label.item].append(label)
-        states = self.store.item_states()
+        for label in self.store.labels(items=items):
+            labels[label.item].append(label)
+        states = self.store.item_states(items=items)
         people = sum(person.active for person in self.store.people.list())
         limit = self.store.settings().skip_after or people
         return {id: _answer(item, labels[id], states[id], min(limit, people)) for id, item in items.items()}

@@ -29,12 +29,14 @@ class Limits:
         sign_in: attempts at the password of one name from one address.
         address: attempts and invitations tried from one address.
         name: attempts at the password of one name from anywhere.
+        everybody: attempts at all: hashing is slow, and those who label must not wait for it.
     """
 
     writes: RateLimiter = field(default_factory=lambda: RateLimiter(burst=120, rate=20.0))
     sign_in: RateLimiter = field(default_factory=lambda: RateLimiter(burst=8, rate=1 / 30))
     address: RateLimiter = field(default_factory=lambda: RateLimiter(burst=30, rate=1 / 5))
     name: RateLimiter = field(default_factory=lambda: RateLimiter(burst=60, rate=1 / 30))
+    everybody: RateLimiter = field(default_factory=lambda: RateLimiter(burst=20, rate=10.0))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,6 +47,7 @@ class Studio:
         folder: the project; its runs are in `runs`, its backups in `backups`.
         store: everything that was asked and said.
         url: the address that people type where a proxy stands in front; empty is the one they reach.
+        hosts: names by which it may be reached; none takes all.
         hours: how long somebody stays signed in.
         limits: how often one may do something.
     """
@@ -52,6 +55,7 @@ class Studio:
     folder: Path
     store: PreferenceStore
     url: str = ""
+    hosts: Collection[str] = ()
     hours: float = 14 * 24.0
     limits: Limits = field(default_factory=Limits)
     passwords: Passwords = field(default_factory=Passwords)

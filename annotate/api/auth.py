@@ -14,7 +14,7 @@ from annotate.api.bodies import SignIn
 from annotate.api.errors import Refused
 from annotate.api.visit import Reading, studio_of
 from annotate.pages.plain import page, words
-from annotate.security import MAX_PASSWORD, MIN_PASSWORD, same_token
+from annotate.security import MAX_PASSWORD, MIN_PASSWORD, network, same_token
 from annotate.studio import Studio
 from prefrl.data.store import Login
 from prefrl.errors import DataError
@@ -64,9 +64,19 @@ def login(request: Request, given: Annotated[SignIn, Depends(sign_in_of)]) -> Re
     right = studio.passwords.verify(given.password, person.password_hash if person and person.active else "")
     if person is None or not right:
         return _not_in(request, given, 401, "wrong", "wrong")
+    _give_back(studio, request, name)
     _sign_out(studio, request)
     to = JSONResponse({"name": person.name}) if _is_json(request) else RedirectResponse(_local(given.next), 303)
     return _signed_in(studio, request, person.name, to)
+
+
+@router.get("/logout")
+def logout_page(request: Request) -> Response:
+    """The button that signs out, for pages that have no other."""
+    login = studio_of(request).login(request.cookies.get(studio_of(request).cookie))
+    if login is None:
+        return RedirectResponse("/login", 303)
+    return page(request, "logout", name=login.person.name, csrf=login.csrf)
 
 
 @router.post("/logout")
@@ -89,6 +99,7 @@ def join_page(request: Request, token: str) -> Response:
     invitation = studio.store.people.invitation(token)
     if invitation is None:
         return page(request, "message", status=404, problem="used")
+    studio.limits.address.give_back(_address(request))
     return page(request, "join", role=invitation.role, name=invitation.name, fixed=bool(invitation.name))
 
 
@@ -113,6 +124,7 @@ def join(request: Request, token: str, name: Field = "", password: Field = "") -
         person = studio.store.people.redeem(token, name, hashed)
     except DataError as error:
         return page(request, "join", status=400, problem=str(error), **again)
+    studio.limits.address.give_back(_address(request))
     _sign_out(studio, request)
     return _signed_in(studio, request, person.name, RedirectResponse(START, 303))
 
@@ -150,11 +162,20 @@ def _sign_out(studio: Studio, request: Request) -> None:
 def _attempt(studio: Studio, request: Request, name: str) -> float:
     """Count an attempt; the seconds to wait where there were too many."""
     address, limits = _address(request), studio.limits
-    return limits.address.take(address) or limits.sign_in.take((name, address)) or limits.name.take(name)
+    known = limits.address.take(address) or limits.sign_in.take((name, address)) or limits.name.take(name)
+    return known or limits.everybody.take("")
+
+
+def _give_back(studio: Studio, request: Request, name: str) -> None:
+    """Count an attempt no more that was right: many may come from one address at once, and nobody guessed."""
+    address, limits = _address(request), studio.limits
+    limits.address.give_back(address)
+    limits.sign_in.give_back((name, address))
+    limits.name.give_back(name)
 
 
 def _address(request: Request) -> str:
-    return request.client.host if request.client is not None else ""
+    return network(request.client.host) if request.client is not None else ""
 
 
 def _local(path: str) -> str:

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
+from prefrl.data.store.texts import storable
+
+# Half a pair of UTF-16, which a field that cuts off leaves behind, becomes its escape, as in the store.
+Kept = BeforeValidator(lambda value: storable(value) if isinstance(value, str) else value)
 Id = Annotated[str, Field(pattern=r"^[0-9a-f]{32}$")]
-Text = Annotated[str, Field(max_length=20_000)]
-LongText = Annotated[str, Field(max_length=200_000)]
+Text = Annotated[str, Kept, Field(max_length=20_000)]
+LongText = Annotated[str, Kept, Field(max_length=200_000)]
 Word = Annotated[str, Field(max_length=200)]
 Side = Literal["a", "b", ""]
 Shown = Literal["a", "b", "tie", "both_bad", "steps", "right", "wrong", "unsure", "skip"]
@@ -51,14 +55,14 @@ class LabelBody(Body):
     outcome: Shown
     strength: Word = ""
     rationale: Text = ""
-    criteria: Annotated[dict[Word, int], Field(max_length=50)] = {}
+    criteria: Annotated[dict[Word, Annotated[int, Field(ge=-100, le=100)]], Field(max_length=50)] = {}
     reasons: Annotated[list[Word], Field(max_length=50)] = []
     answer: Answer | None = None
     ratings: Annotated[list[Literal[1, 0, -1] | None], Field(max_length=1000)] = []
     alternatives: Annotated[dict[Annotated[str, Field(pattern=r"^\d{1,4}$")], Text], Field(max_length=1000)] = {}
     unsure: Annotated[list[Annotated[int, Field(ge=0, lt=1000)]], Field(max_length=1000)] = []
     active_ms: Annotated[int, Field(ge=0, le=DAY_MS)] = 0
-    base_version: Annotated[int, Field(ge=0)] = 0
+    base_version: Annotated[int, Field(ge=0, lt=1_000_000)] = 0
 
 
 class FlagBody(Body):

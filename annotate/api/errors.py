@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import math
 
 from fastapi import FastAPI, Request
@@ -12,6 +13,9 @@ from starlette.exceptions import HTTPException
 from prefrl.data.store.errors import Conflict, Full, Invalid, NotYours
 from prefrl.errors import DataError
 
+log = logging.getLogger(__name__)
+STORE = "The project could not be written or read just now; the terminal of the server says why. Nothing was changed."
+DEFECT = "The server could not do this. What you wrote is kept in this browser; tell who runs the project."
 NOT_YOURS = "There is no such item among yours. It may have been given to somebody else; go on with the next one."
 OTHER = {
     404: ("not_found", "There is nothing at this address."),
@@ -38,6 +42,7 @@ def install(app: FastAPI) -> None:
     app.add_exception_handler(DataError, _data)
     app.add_exception_handler(RequestValidationError, _malformed)
     app.add_exception_handler(HTTPException, _http)
+    app.add_exception_handler(Exception, _defect)
 
 
 def _answer(status: int, code: str, message: str, wait: float = 0.0) -> JSONResponse:
@@ -58,7 +63,13 @@ def _data(request: Request, error: Exception) -> JSONResponse:
     for kind, (status, code) in kinds.items():
         if isinstance(error, kind):
             return _answer(status, code, str(error))
-    raise error
+    log.error("%s", error)
+    return _answer(503, "store", STORE)
+
+
+def _defect(request: Request, error: Exception) -> JSONResponse:
+    """The server itself writes down where it broke; nobody else needs to know."""
+    return _answer(500, "server", DEFECT)
 
 
 def _malformed(request: Request, error: Exception) -> JSONResponse:

@@ -16,7 +16,7 @@ from prefrl.data.project import ProjectSettings
 from prefrl.data.store import Assignment
 
 router = APIRouter(prefix="/api/mine")
-MINE, ALL = 50, 1_000_000
+MINE = 50
 
 
 @router.get("")
@@ -51,12 +51,9 @@ def one(assignment_id: str, visit: Reading) -> dict[str, Any]:
 
 
 def _label(visit: Visit, assignment: Assignment) -> Label | None:
-    """What this person said of an assignment: nearly always one of the last, which is the list they chose it from."""
-    for limit in (MINE, ALL):
-        for place, _, label in visit.studio.store.work.mine(visit.name, limit=limit):
-            if place.id == assignment.id:
-                return label
-    return None
+    """What this person said of an assignment."""
+    of_item = visit.studio.store.labels(items=[assignment.item])
+    return next((label for label in of_item if label.annotator == visit.name), None)
 
 
 def _editable(label: Label, settings: ProjectSettings) -> bool:

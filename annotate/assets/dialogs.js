@@ -49,7 +49,7 @@ export function reason(page, { title, reasons, noted = true, then, go }) {
       "label",
       { class: "reason" },
       input,
-      h("span", { dir: "auto" }, text),
+      h("span", { dir: "auto" }, t.has("reason." + text) ? t("reason." + text) : text),
       h("kbd", { "aria-hidden": "true" }, i + 1),
     );
   });

@@ -50,7 +50,7 @@ def _head(run: Run, place: str, step: Step | None) -> str:
     said = f'<span class="loop-state is-{state}">{STATES[state]}</span><span class="loop-place">{place}</span>'
     if run.report:
         said += f'<a href="/report/{_text(run.name)}" target="_blank">Open the report</a>'
-    note = {"waiting": _waiting, "running": lambda one: _working(one, step)}.get(state, _ended)(run)
+    note = _waiting(run) if state == "waiting" else _working(run, step) if state == "running" else _ended(run)
     return f'<header class="loop-head"><h1>{_text(run.name)}</h1>{said}</header>{note}'
 
 

@@ -90,7 +90,8 @@ class RewardForm:
         """The configuration of `prefrl reward`."""
         config: Config = {
             "model": {"name": _model(self.base, "base model")},
-            "data": {"train": store, "eval_fraction": self.held_out},
+            # A policy may answer nothing at all; labels of such pairs are left out, counted and printed.
+            "data": {"train": store, "eval_fraction": self.held_out, "max_dropped_fraction": 0.5},
             "ensemble": {"members": self.members},
             "epochs": self.epochs,
         }

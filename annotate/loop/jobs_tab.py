@@ -38,7 +38,7 @@ def build(studio: Studio) -> None:
     gr.Markdown("## Everything that ran")
     with gr.Row(elem_classes="loop-controls"):
         chosen = gr.Dropdown(label="Run", choices=[], min_width=260, elem_id="jobs-chosen")
-        cancel = gr.Button("Cancel it", variant="stop", scale=0, min_width=110, elem_id="jobs-cancel")
+        cancel = gr.Button("Cancel", variant="stop", scale=0, min_width=110, elem_id="jobs-cancel")
     table = gr.HTML(STYLE, elem_id="jobs-table", js_on_load=None)
     with gr.Accordion("What it prints", open=False):
         log = gr.Textbox(show_label=False, lines=14, max_lines=14, interactive=False, autoscroll=True)
@@ -57,11 +57,12 @@ def build(studio: Studio) -> None:
             runs.jobs.cancel(name or "", by=by)
         return look(name, request)
 
-    quiet: dict[str, Any] = {"show_progress": "hidden", "queue": False, "api_visibility": "private"}
+    loud: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
+    quiet = {**loud, "queue": False}
     gr.on(None, look, chosen, [table, log], **quiet)
     gr.on([chosen.focus], names, chosen, chosen, **quiet)
     gr.Timer(EVERY).tick(look, chosen, [table, log], **quiet)
-    cancel.click(cancelled, chosen, [table, log], **quiet)
+    cancel.click(cancelled, chosen, [table, log], **loud)
 
 
 def _reward(studio: Studio, runs: Runs) -> None:
@@ -124,7 +125,7 @@ def _compare(studio: Studio, runs: Runs) -> None:
                 default.max_new_tokens, label="Most tokens of an answer", precision=0, minimum=1
             ),
         }
-    _button(studio, runs, "compare", "Queue the comparison", fields)
+    _button(studio, runs, "compare", "Queue it", fields)
 
 
 def _button(studio: Studio, runs: Runs, what: str, words: str, fields: Fields) -> None:
@@ -149,7 +150,7 @@ def _button(studio: Studio, runs: Runs, what: str, words: str, fields: Fields) -
             gr.Info(f"{called} has started.")
             return ""
 
-    begin.click(start, {name, file, more, *fields.values()}, name, queue=False, api_visibility="private")
+    begin.click(start, {name, file, more, *fields.values()}, name, show_progress="hidden", api_visibility="private")
 
 
 def _start(runs: Runs, what: str, name: str, given: Mapping[str, Any], *, by: str, prompts: Path | None) -> None:

@@ -55,13 +55,15 @@ def build(studio: Studio) -> None:
         with pressed(studio, request):
             runs.set_automatic(name or "", wanted)
 
-    quiet: dict[str, Any] = {"show_progress": "hidden", "queue": False, "api_visibility": "private"}
+    # What is pressed goes through the queue: without it Gradio shows no message of what cannot be done.
+    loud: dict[str, Any] = {"show_progress": "hidden", "api_visibility": "private"}
+    quiet = {**loud, "queue": False}
     gr.on(None, look, [chosen, known], shown, **quiet)
     gr.Timer(EVERY).tick(look, [chosen, known], shown, **quiet)
     chosen.change(choose, chosen, automatic, **quiet)
-    automatic.input(switch, [chosen, automatic], None, **quiet)
-    go_on.click(continued, [chosen, known], shown, **quiet)
-    cancel.click(cancelled, [chosen, known], shown, **quiet)
+    automatic.input(switch, [chosen, automatic], None, **loud)
+    go_on.click(continued, [chosen, known], shown, **loud)
+    cancel.click(cancelled, [chosen, known], shown, **loud)
 
 
 def _shown(runs: Runs, name: str | None, names: str) -> list[Any]:

@@ -6,10 +6,9 @@ closes the item. What is sent to reviewers comes first in their queue, without t
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, cast
 
 import gradio as gr
 
@@ -18,7 +17,7 @@ from annotate.manage.catalogue import page_of, title
 from annotate.manage.detail import OUTCOMES, detail, drawn
 from annotate.manage.items import whole
 from annotate.studio import REVIEWERS, Studio
-from prefrl.data.comparisons import Label
+from prefrl.data.comparisons import Label, Outcome
 from prefrl.data.store.errors import Invalid
 from prefrl.data.store.records import Person
 from prefrl.data.store.rules import outcomes
@@ -80,18 +79,12 @@ class Adjudicate:
             return said, number, "", table, *self._item("")
 
     def _decision(self, id: str, outcome: str | None, note: str, person: Person) -> Label:
-        store = self._studio.store
         if not id or not outcome:
             raise Invalid("Choose an item, and what is right of it.")
-        if outcome not in outcomes(store.settings(), store.task(id).kind):
-            raise Invalid(f"Got the outcome {outcome!r}, which this project does not ask for.")
-        details = {"adjudication": True}
-        label = store.submit(id, person.name, outcome, note=note.strip(), label_id=uuid.uuid4().hex, details=details)
-        store.set_state([id], "closed", person.name)
-        return label
+        return self._studio.store.settle(id, person.name, cast(Outcome, outcome), note=note.strip())
 
     def _ask_one_more(self, ids: tuple[str, ...], person: Person) -> None:
-        states = self._studio.store.item_states()
+        states = self._studio.store.item_states(items=ids)
         wanted: dict[int, list[str]] = {}
         for id in ids:
             if id not in states:
@@ -119,7 +112,7 @@ class Adjudicate:
         for label in labels:
             if label.item in votes:
                 votes[label.item].append(label)
-        titles, states = {task.id: title(task) for task in store.tasks(ids=ids)}, store.item_states()
+        titles, states = {task.id: title(task) for task in store.tasks(ids=ids)}, store.item_states(items=ids)
         rows = [
             Row(
                 id=id,

@@ -60,8 +60,8 @@ def detail(store: PreferenceStore, id: str) -> Detail:
     task = store.task(id)
     return Detail(
         task=task,
-        state=store.item_states()[id],
-        labels=[label for label in store.labels() if label.item == id],
+        state=store.item_states(items=[id])[id],
+        labels=store.labels(items=[id]),
         gold=store.gold().get(id),
         flags=[flag for flag in store.flags(open_only=False) if flag.item == id],
     )

@@ -61,12 +61,8 @@ class People:
         me = self._studio.person_of(request)
         with parts.plainly():
             _may_give(me, role)
-            if name.strip() and self._studio.store.people.get(name) is not None:
-                raise Invalid(
-                    f"There is somebody called {name.strip()!r} already; press Change beside them for a link."
-                )
             words = f"For {name.strip()}, who becomes" if name.strip() else "Whoever opens this link becomes"
-            link = self._link(request, me, role, name.strip(), HOURS.get(hours, 24))
+            link = self._link(request, me, role, name.strip(), HOURS.get(hours, 24), fresh=True)
             return self._said(link, f"{words} {role}.", HOURS.get(hours, 24)), self._table(me, "")
 
     def reset(self, request: gr.Request, chosen: str) -> str:
@@ -122,8 +118,8 @@ class People:
             raise Invalid(f"{person.name} is {person.role}, whom an admin changes; ask one.")
         return person
 
-    def _link(self, request: gr.Request, me: Person, role: str, name: str, hours: float) -> str:
-        token = self._studio.store.people.invite(cast(Role, role), hours, name, by=me.name)
+    def _link(self, request: gr.Request, me: Person, role: str, name: str, hours: float, *, fresh: bool = False) -> str:
+        token = self._studio.store.people.invite(cast(Role, role), hours, name, by=me.name, fresh=fresh)
         return f"{self._studio.url or address(request)}/join/{token}"
 
     def _said(self, link: str, words: str, hours: int) -> str:

@@ -10,10 +10,12 @@ import importlib
 
 import gradio as gr
 
+from annotate.manage import parts
 from annotate.studio import Studio
 
 __all__ = ["LOOP_TABS", "MANAGE_TABS", "Studio", "build"]
 
+PAGES = (("/label", "Label"), ("/manage", "Manage"), ("/loop", "Loop"))
 # What stands on a tab, and the module that builds it.
 MANAGE_TABS: tuple[tuple[str, str], ...] = (
     ("Overview", "annotate.manage.overview"),
@@ -33,10 +35,12 @@ LOOP_TABS: tuple[tuple[str, str], ...] = (
 )
 
 
-def build(studio: Studio, title: str, tabs: tuple[tuple[str, str], ...]) -> gr.Blocks:
-    """A page of these tabs."""
-    with gr.Blocks(title=title, analytics_enabled=False, fill_width=True) as page, gr.Tabs():
-        for name, module in tabs:
-            with gr.Tab(name, render_children=True):
-                importlib.import_module(module).build(studio)
+def build(studio: Studio, title: str, tabs: tuple[tuple[str, str], ...], here: str = "") -> gr.Blocks:
+    """A page of these tabs below links to the other pages; `here` is its own address."""
+    with gr.Blocks(title=title, analytics_enabled=False, fill_width=True) as page:
+        parts.view(parts.fragment("nav", title=title, pages=PAGES, here=here))
+        with gr.Tabs():
+            for name, module in tabs:
+                with gr.Tab(name, render_children=True):
+                    importlib.import_module(module).build(studio)
     return page

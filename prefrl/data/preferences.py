@@ -41,6 +41,7 @@ class PreferenceStore:
     Attributes:
         path: the file; of Postgres the URL without its password, which is no file.
         project_id: made at random, once; the same in all processes.
+        secret: made at random, once; never leaves the server, since which side is A follows from it.
         work: who gets which item, and what they say of it.
         people: accounts, sessions, one-time links.
         media: pictures.
@@ -72,7 +73,8 @@ class PreferenceStore:
         try:
             migrate(self._database, create=create)
             with self._database.reading() as connection:
-                self.project_id = project_of(connection).id
+                project = project_of(connection)
+                self.project_id, self.secret = project.id, project.secret
         except BaseException:
             self.close()
             raise
@@ -136,9 +138,9 @@ class PreferenceStore:
         """How many items of all kinds there are."""
         return self._items.count()
 
-    def item_states(self, now: float | None = None) -> dict[str, ItemState]:
-        """Where every item stands, by its id."""
-        return self._items.states(_at(now))
+    def item_states(self, now: float | None = None, *, items: Iterable[str] | None = None) -> dict[str, ItemState]:
+        """Where every item stands, by its id; of some ids only where these are named."""
+        return self._items.states(_at(now), items)
 
     def set_state(self, ids: Iterable[str], state: ItemStatus, by: str = "") -> int:
         """Open or close items, or have a reviewer settle them (adjudication); the number of those that changed.
@@ -240,17 +242,51 @@ class PreferenceStore:
         from prefrl.data.store.labels import add_labels
 
         with self._database.writing() as connection:
-            added = sum(add_labels(connection, self.project_id, batch) for batch in batches(labels))
+            added = sum(add_labels(connection, self.secret, batch) for batch in batches(labels))
             if added:
                 record(connection, by, "labels added", {"added": added, "of": len(labels)})
         return added
 
-    def labels(self, *, all_versions: bool = False) -> list[Label]:
-        """The last label of every person on every item, or all versions, in the order they came."""
-        from prefrl.data.store.labels import LABELS, live_labels, read_labels
+    def settle(
+        self,
+        item: str,
+        person: str,
+        outcome: Outcome,
+        *,
+        strength: str = "",
+        note: str = "",
+        label_id: str = "",
+        details: Mapping[str, Any] | None = None,
+        now: float | None = None,
+    ) -> Label:
+        """Say what is right of an item, before all that others say, and close it: both, or nothing.
 
+        The label has the detail `adjudication`. Whether this person may decide is for the caller to ask.
+
+        Raises:
+            Invalid: an unknown item, no name, or an outcome that the project does not ask for; a skip decides nothing.
+            Conflict: another label has the id.
+        """
+        from prefrl.data.store.settings import project_of
+        from prefrl.data.store.submission import said_of, settle
+        from prefrl.data.store.texts import storable
+
+        said, who = said_of(outcome, strength, note, details), storable(person)
+        with self._database.writing() as connection:
+            return settle(connection, project_of(connection), storable(item), who, said, label_id, _at(now))
+
+    def labels(self, *, all_versions: bool = False, items: Iterable[str] | None = None) -> list[Label]:
+        """The last label of every person on every item, or all versions, in the order they came.
+
+        Args:
+            all_versions: those that were changed, too.
+            items: ids of the items whose labels are wanted; without it, all.
+        """
+        from prefrl.data.store.labels import LABELS, labels_of, live_labels, read_labels
+
+        wanted = LABELS if all_versions else live_labels()
         with self._database.reading() as connection:
-            return read_labels(connection, LABELS if all_versions else live_labels())
+            return read_labels(connection, wanted) if items is None else labels_of(connection, wanted, items)
 
     def judgements(self) -> list[Judgement]:
         """Live labels of pairs with their items: by item as added, then as they came."""

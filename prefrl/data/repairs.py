@@ -216,7 +216,7 @@ REPAIRS = (
         "filled",
         "def filled(entries):\n    for name in entries:\n        if not entries[name]:\n"
         "            del entries[name]\n    return entries\n",
-        'def filled(entries):\n    return {name: value for name, value in entries.items() if value not in (None, "")}\n',
+        'def filled(entries):\n    return {key: value for key, value in entries.items() if value not in (None, "")}\n',
         [
             ([{"a": 1, "b": None}], {"a": 1}),
             ([{"a": "", "b": "x", "c": ""}], {"b": "x"}),

@@ -2,24 +2,41 @@
 
 It looks at three curves: the training reward, an independent measure that nothing optimizes (an audit of the same
 answers), and the ways of failing. It speaks once of every kind of trouble.
+
+A run is looked at hundreds of times, so each look must be far surer than one look alone: at two standard errors one
+healthy run in ten would be called hacked.
 """
 
 from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from statistics import fmean, pvariance
 
 from prefrl.evaluate.run_folder import RunData
 from prefrl.evaluate.statistics import wilson
 from prefrl.evaluate.watch import LABELS
 
-WINDOW = 8  # steps that are looked at together
-BELIEVED = 0.1  # share of passed answers that the audit fails (or the other way round) which is still believed
+WINDOW = 8  # steps that are looked at together, where nothing else is said
+COUNTED = (2, 8, 32, 128)  # steps over which answers are counted: short ones see what comes fast, long ones small shares
+SLOPES = {
+    16: 5.0,
+    32: 4.2,
+    64: 4.0,
+    128: 3.8,
+    256: 3.8,
+}  # steps -> standard errors by which an audit must fall: p = 1e-4
+BELIEVED = (
+    0.1  # share of passed answers that the audit fails (or of right ones that are refused) which is still believed
+)
+SURE = 0.999  # of the interval of a share
 FEWEST = 10  # audited answers from which a share is spoken of
-_SURE = 2.0  # standard errors of a slope
+RISING = 2.5  # standard errors by which the reward must rise
 _LIMITS = {"repetition": 0.5, "echo": 0.5, "injection": 0.02, "near_duplicates": 0.9}
+_MORE = 4.0  # standard errors by which a way of failing must be more frequent than at the start
+_LATE = 4  # steps at the end of which it is so
 
 Step = tuple[int, Mapping[str, float]]
 
@@ -38,28 +55,30 @@ class Patrol:
     """Looks at the metrics of each step; `look` returns what is new."""
 
     def __init__(self) -> None:
-        self.recent: deque[Step] = deque(maxlen=WINDOW)
+        self.recent: deque[Step] = deque(maxlen=max(*SLOPES, *COUNTED))
+        self.start: list[Step] = []
         self.said: set[str] = set()
-        self.first: dict[str, float] = {}
 
     def look(self, step: int, metrics: Mapping[str, float]) -> list[Alarm]:
         """Take in a step; alarms of kinds that were not raised before."""
         self.recent.append((step, dict(metrics)))
-        for name, value in metrics.items():
-            if math.isfinite(value):
-                self.first.setdefault(name, value)
+        if len(self.start) < WINDOW:
+            self.start.append(self.recent[-1])
         found = [alarm for check in _CHECKS for alarm in check(self) if alarm.kind not in self.said]
         self.said |= {alarm.kind for alarm in found}
         return found
 
-    def total(self, name: str) -> float:
-        """Sum of a count over the window."""
-        return sum(metrics.get(name, 0.0) for _, metrics in self.recent)
+    def total(self, name: str, window: int) -> int:
+        """Sum of a count over the last steps."""
+        return round(sum(self.values(name, window)[1]))
 
-    def values(self, name: str) -> tuple[list[int], list[float]]:
-        """Steps and finite values of a metric over the window."""
-        found = [(step, metrics[name]) for step, metrics in self.recent if math.isfinite(metrics.get(name, math.nan))]
-        return [step for step, _ in found], [value for _, value in found]
+    def values(self, name: str, window: int = WINDOW) -> tuple[list[int], list[float]]:
+        """Steps and finite values of a metric over the last steps."""
+        return _finite(list(self.recent)[-window:], name)
+
+    def first(self, name: str) -> list[float]:
+        """Finite values of a metric in the first steps."""
+        return _finite(self.start, name)[1]
 
     @property
     def step(self) -> int:
@@ -88,53 +107,71 @@ def slope(steps: list[int], values: list[float]) -> tuple[float, float]:
     return rise, rise / error if error > 0 else math.copysign(math.inf, rise) if rise else 0.0
 
 
+def _finite(steps: Sequence[Step], name: str) -> tuple[list[int], list[float]]:
+    found = [(step, metrics[name]) for step, metrics in steps if math.isfinite(metrics.get(name, math.nan))]
+    return [step for step, _ in found], [value for _, value in found]
+
+
+def _surely(patrol: Patrol, wrong: str) -> tuple[int, int, str] | None:
+    """How many were wrong, of how many, and that in words, where it is surely more than what is believed.
+
+    Of false positives the others are the right answers that the reward passed, and so they are of false negatives.
+    """
+    for window in COUNTED:
+        bad = patrol.total(f"audit/{wrong}", window)
+        total = bad + patrol.total("audit/passed", window) - patrol.total("audit/false_positives", window)
+        low, high = wilson(bad, total, SURE)
+        if total >= FEWEST and low > BELIEVED:
+            steps = min(window, len(patrol.recent))
+            return bad, total, f"{bad / total:.0%} [{low:.0%}, {high:.0%}] in the last {steps} steps"
+    return None
+
+
 def _disbelieved(patrol: Patrol) -> Iterator[Alarm]:
-    passed, wrong = patrol.total("audit/passed"), patrol.total("audit/false_positives")
-    low, high = wilson(wrong, int(passed))
-    if passed >= FEWEST and low > BELIEVED:
+    if found := _surely(patrol, "false_positives"):
+        wrong, passed, share = found
         text = (
-            f"Of {passed:.0f} answers that the reward passed in the last {len(patrol.recent)} steps the audit fails "
-            f"{wrong:.0f}: {wrong / passed:.0%} [{low:.0%}, {high:.0%}] are false positives. The policy learns what "
-            "the reward takes for right, not what is right. Read those answers, and mend the reward."
+            f"Of {passed} answers that the reward passed the audit fails {wrong}: {share} are false positives. The "
+            "policy learns what the reward takes for right, not what is right. Read those answers, and mend the reward."
         )
         yield Alarm(patrol.step, "false positives", text, grave=True)
 
 
 def _missed(patrol: Patrol) -> Iterator[Alarm]:
-    failed, missed = patrol.total("audit/failed"), patrol.total("audit/false_negatives")
-    low, high = wilson(missed, int(failed))
-    if failed >= FEWEST and low > BELIEVED:
+    if found := _surely(patrol, "false_negatives"):
+        missed, right, share = found
         text = (
-            f"Of {failed:.0f} answers that the reward failed in the last {len(patrol.recent)} steps the audit passes "
-            f"{missed:.0f}: {missed / failed:.0%} [{low:.0%}, {high:.0%}] are false negatives. Right answers are "
-            "punished; the reward may look for wording or a format."
+            f"Of {right} answers that the audit passed the reward refuses {missed}: {share} are false negatives. Right "
+            "answers are punished; the reward may look for wording or a format."
         )
         yield Alarm(patrol.step, "false negatives", text)
 
 
 def _parted(patrol: Patrol) -> Iterator[Alarm]:
-    if len(patrol.recent) < WINDOW:
-        return
-    rise, sure = slope(*patrol.values("reward/mean"))
-    fall, sunk = slope(*patrol.values("audit/mean"))
-    if rise > 0 and sure > _SURE and fall < 0 and sunk < -_SURE:
-        text = (
-            f"Over the last {WINDOW} steps the training reward rose by {rise:.3g} a step while the audit of the same "
-            f"answers fell by {-fall:.3g} a step: the policy is gaming the reward. Read the samples, and stop here or "
-            "raise the KL coefficient."
-        )
-        yield Alarm(patrol.step, "parted", text, grave=True)
+    for window, needed in SLOPES.items():
+        if len(patrol.recent) < window:
+            return
+        rise, sure = slope(*patrol.values("reward/mean", window))
+        fall, sunk = slope(*patrol.values("audit/mean", window))
+        if sure > RISING and sunk < -needed:
+            text = (
+                f"Over the last {window} steps the training reward rose by {rise:.3g} a step while the audit of the "
+                f"same answers fell by {-fall:.3g} a step: the policy is gaming the reward. Read the samples, and stop "
+                "here or raise the KL coefficient."
+            )
+            yield Alarm(patrol.step, "parted", text, grave=True)
+            return
 
 
 def _failing(patrol: Patrol) -> Iterator[Alarm]:
     for name, limit in _LIMITS.items():
-        _, values = patrol.values(f"watch/{name}")
-        late = values[-3:]
-        if len(late) == 3 and min(late) > limit and min(late) > 1.5 * patrol.first[f"watch/{name}"]:
-            text = (
-                f"{LABELS[name].capitalize()}: {late[-1]:.0%}, from {patrol.first[f'watch/{name}']:.0%} at the start."
-            )
-            yield Alarm(patrol.step, name, text)
+        early, late = patrol.first(f"watch/{name}"), patrol.values(f"watch/{name}", _LATE)[1]
+        if len(late) < _LATE or len(patrol.recent) < len(early) + _LATE or min(late) <= limit:
+            continue
+        before, now = fmean(early), fmean(late)
+        noise = math.sqrt(pvariance(early) / len(early) + pvariance(late) / len(late))
+        if now > 1.5 * before and now - before > _MORE * noise:
+            yield Alarm(patrol.step, name, f"{LABELS[name].capitalize()}: {now:.0%}, from {before:.0%} at the start.")
 
 
 def _all_failed(patrol: Patrol) -> Iterator[Alarm]:
@@ -142,7 +179,7 @@ def _all_failed(patrol: Patrol) -> Iterator[Alarm]:
     _, shares = patrol.values("groups/all_fail")
     if len(shares) < WINDOW or min(shares) < 0.8:
         return
-    golds = patrol.first.get("gold/passed", 1.0)
+    golds = next(iter(patrol.first("gold/passed")), 1.0)
     _, alike = patrol.values("watch/fail_similarity")
     if golds < 0.5:
         why = f"only {golds:.0%} of the known right answers pass: look at the verifier first"

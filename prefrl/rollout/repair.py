@@ -52,7 +52,8 @@ def read_call(action: str) -> Call | str:
     if not calls:
         return f"There is no tool in this turn. {HOW}"
     if len(calls) > 1:
-        return f"There are {len(calls)} tools in this turn ({', '.join(name for _, name in calls)}); none was used. {HOW}"
+        names = ", ".join(name for _, name in calls)
+        return f"There are {len(calls)} tools in this turn ({names}); none was used. {HOW}"
     file, name = calls[0]
     if file is not None:
         fenced = _FENCE.fullmatch(file)

@@ -1,4 +1,4 @@
-"""Environments of the package verifiers, 0.1.8 to 0.3, as environments of prefrl.
+"""Environments of the package verifiers, 0.1.14 to 0.3, as environments of prefrl.
 
     # wordle.py, for: prefrl rl ... --environment wordle.py:Wordle
     import verifiers
@@ -18,10 +18,12 @@ from __future__ import annotations
 
 import asyncio
 import functools
+import importlib
 import logging
 import sys
 from collections.abc import Coroutine, Iterator, Mapping
 from contextlib import contextmanager
+from importlib import metadata
 from numbers import Real
 from threading import Thread
 from typing import Any, TypeVar
@@ -43,8 +45,8 @@ def adapted(environment: Any) -> MakeEnvironment:
     missing = [verb for verb in VERBS if not callable(getattr(environment, verb, None))]
     if missing:
         raise ConfigError(
-            f"{type(environment).__name__} has no {', '.join(missing)}; expected a MultiTurnEnv of verifiers 0.1.8 to "
-            "0.3: pip install 'verifiers>=0.1.8,<0.4'"
+            f"{type(environment).__name__} has no {', '.join(missing)}; expected a MultiTurnEnv of verifiers 0.1.14 to "
+            "0.3: pip install 'verifiers>=0.1.14,<0.4'"
         )
     return functools.partial(Adapted, environment)
 
@@ -113,8 +115,9 @@ class Adapted:
 
     async def _play(self, action: str) -> Reply:
         said = [_assistant(action)]
-        step = {"prompt": list(self.messages), "completion": said, "response": None, "tokens": None, "reward": None}
-        step |= {"advantage": None, "is_truncated": False, "trajectory_id": self.state["trajectory_id"], "extras": {}}
+        step: dict[str, Any] = dict.fromkeys(("response", "tokens", "reward", "advantage"))
+        step |= {"prompt": list(self.messages), "completion": said, "is_truncated": False, "extras": {}}
+        step["trajectory_id"] = self.state["trajectory_id"]
         await self.environment.add_trajectory_step(self.state, step)
         self.messages += said
         if await self._ended():
@@ -167,21 +170,27 @@ def _loud() -> Iterator[None]:
 
 
 def _version(environment: Any) -> str:
-    """Of the module that made the environment, which is published under a version of its own, or else of verifiers."""
-    module = sys.modules.get(type(environment).__module__.partition(".")[0])
-    return str(getattr(module, "__version__", "0"))
+    """Of the distribution that the environment's class comes from."""
+    try:
+        return metadata.version(type(environment).__module__.partition(".")[0])
+    except metadata.PackageNotFoundError:
+        return "0"
+
+
+def _type(name: str) -> Any:
+    """A type of the package; None where it is not loaded, as for an environment that only keeps its protocol."""
+    return getattr(importlib.import_module("verifiers.types"), name, None) if "verifiers" in sys.modules else None
 
 
 def _client() -> Any:
     """A client as `init_state` insists on one; nobody calls it, for the policy is here."""
-    config = getattr(sys.modules.get("verifiers.types"), "ClientConfig", None)
+    config = _type("ClientConfig")
     return config() if config is not None else None
 
 
 def _assistant(text: str) -> Any:
     """A message of the policy, in the package's own type where it has one."""
-    made = getattr(sys.modules.get("verifiers.types"), "AssistantMessage", dict)
-    return made(role="assistant", content=text)
+    return (_type("AssistantMessage") or dict)(role="assistant", content=text)
 
 
 def _field(message: Any, name: str) -> Any:

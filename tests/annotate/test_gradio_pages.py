@@ -15,8 +15,6 @@ from annotate.studio import Studio
 from prefrl.data.comparisons import Item
 from prefrl.types import Completion, Prompt
 
-# FastAPI silences this warning of pydantic's for a moment wherever it makes a route, which is not safe in two threads.
-pytestmark = pytest.mark.filterwarnings("ignore:The 'alias' attribute with value")
 ROUTES = ("run/predict", "queue/join", "api/predict", "upload", "component_server", "cancel", "reset")
 LOOKS = (
     "config",
@@ -89,6 +87,13 @@ def test_pages_are_for_those_whom_they_concern(running):
         assert codes == {"/label/": (200, 200), "/manage/": (403, 200), "/loop/": (403, 200)}
         assert "Ask one of them" in ann.get("/manage/").text
         assert ann.get("/steps").headers["location"] == "/label" and ann.get("/").headers["location"] == "/label"
+
+
+def test_pages_of_managers_lead_to_the_others_and_out(running):
+    with client(running, "boss", "manager") as boss:
+        for page in ("/manage/", "/loop/"):
+            text = boss.get(page).text
+            assert all(f'href=\\"{path}\\"' in text for path in ("/label", "/manage", "/loop", "/logout")), page
 
 
 @pytest.mark.parametrize("page", ["/manage", "/loop"])

@@ -82,7 +82,7 @@ def up(jobs, name="one"):
     [
         ("status(state='finished')", "done", ""),
         ("status(state='waiting')", "waiting", ""),
-        ("status(state='failed', error='RunError: no room'); sys.exit(1)", "failed", "RunError: no room"),
+        ("status(state='failed', error='RunError: no room'); sys.exit(1)", "failed", "no room"),
         (
             "print('prefrl: rounds is 0; expected 1 or more.'); sys.exit(2)",
             "failed",

@@ -134,7 +134,8 @@ def test_forms_say_what_the_commands_take():
     assert config["policy"] == {"name": "m", "lr": 1.0e-4} and config["steps"] == 3
     assert config["labeller"] == {"kind": "people", "store": "store.db", "name": "loop-1", "overlap": 1}
     assert config["reward"] == {"model": {"name": "m"}, "ensemble": {"members": 2}} and "algorithm" not in config
-    assert forms.RewardForm(base="m").config("store.db")["data"] == {"train": "store.db", "eval_fraction": 0.2}
+    data = forms.RewardForm(base="m").config("store.db")["data"]
+    assert data == {"train": "store.db", "eval_fraction": 0.2, "max_dropped_fraction": 0.5}
     pairs = forms.PairsForm(policy="a", against="b", compare=True, samples=1, prompts="p").config("store.db")
     assert (pairs["model"], pairs["against"], pairs["compare"], pairs["store"]) == ("a", "b", True, "store.db")
 

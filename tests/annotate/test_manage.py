@@ -199,7 +199,7 @@ def test_a_reviewer_decides(studio: Studio, ask: Ask) -> None:
 def test_what_cannot_be_decided(studio: Studio, ask: Ask) -> None:
     page = adjudicate.Adjudicate(studio)
     before = studio.store.labels()
-    for outcome, words in ((None, "Choose an item"), ("right", "'right', which this project does not ask for")):
+    for outcome, words in ((None, "Choose an item"), ("right", "the decision 'right'.*one of first, second")):
         with pytest.raises(gr.Error, match=words):
             page.decide(ask("ruth"), 1, "item-0001", outcome, "")
     assert studio.store.labels() == before

@@ -146,6 +146,16 @@ def test_signing_out_works_from_a_form_and_from_the_page(tmp_path):
         assert bob.post("/logout").json() == {}
 
 
+def test_a_page_with_a_button_signs_out_without_scripts(tmp_path):
+    with place(tmp_path, name="P") as there:
+        ann = there.enter("<ann>")
+        page = ann.get("/logout").text
+        assert "You are signed in as &lt;ann&gt;." in page and there.studio.login(ann.login.token)
+        (csrf,) = re.findall(r'name="csrf" value="(\w+)"', page)
+        assert ann.client.post("/logout", data={"csrf": csrf}).headers["location"] == "/login"
+        assert ann.get("/logout").headers["location"] == "/login" and not there.studio.login(ann.login.token)
+
+
 def test_pages_speak_the_language_of_the_browser(tmp_path):
     with place(tmp_path, name="<Farben & Formen>") as there:
         english = there.client().get("/login").text

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import random
+from pathlib import Path
 
 import pytest
 from tiny import digit_tokenizer, llama
@@ -17,9 +19,10 @@ from prefrl.config import (
     RewardModelConfig,
     SamplingConfig,
 )
-from prefrl.evaluate.run_folder import read
+from prefrl.evaluate.run_folder import RunFolder, read
 from prefrl.recipes.loop import run
 
+ROOT = Path(__file__).parents[2]
 SEEDS = [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)]
 UTILITY = '''
 def size(text):
@@ -61,3 +64,23 @@ def test_the_win_rate_rises_every_round(seed, tmp_path):
     assert 0.5 < wins[0] < wins[1] < wins[2], wins
     assert wins[2] > 0.85, wins
     assert accuracy[-1] > 0.7, accuracy
+
+
+def test_the_example_can_be_run_twice(tmp_path, monkeypatch, capsys):
+    """The second time it shows the rounds of the loop that is finished."""
+    spec = importlib.util.spec_from_file_location("loop_example", ROOT / "examples" / "05_loop.py")
+    example = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(example)
+    monkeypatch.setattr(example, "FOLDER", tmp_path)
+    done = {"round 1": {"labels": 96, "win_rate": 0.75}}
+
+    def finish(config):
+        with RunFolder.create(config.output, "loop", {}) as folder:
+            folder.finish(done)
+
+    monkeypatch.setattr(example, "run", finish)
+    for _ in range(2):
+        example.main()
+    said = capsys.readouterr().out
+    assert said.count("round 1: 96 labels, preferred to the start in 75%") == 2
+    assert said.count("holds the finished loop; delete it to run it anew") == 1

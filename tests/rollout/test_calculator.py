@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from prefrl.errors import DataError
@@ -25,6 +27,21 @@ from prefrl.types import Prompt
         ("9" * 25 + "*" + "9" * 25, "error: the number is too large"),
         ("1+" * 60 + "1", "error: the expression has 121 characters; 100 are the most"),
         ("(" * 99, "error: expected numbers, brackets and + - * /"),
+        ("-" * 99 + "1", "-1"),
+        ("12345678901 / 2", "6172839450.5"),  # not rounded to a whole number
+        ("-12345678901 / 3", "-4115226300.3333333333"),
+        ("1e15 + 0.5", "1000000000000000.5"),
+        ("1 / 8e10", "1.25e-11"),
+        ("1 / 3e9", "3.333333333e-10"),
+        ("2 / 3", "0.6666666667"),
+        ("347 \u00d7 589 \u2212 1", "204382"),
+        ("6 \u00f7 4", "1.5"),
+        ("1 // 2", "error: expected numbers, brackets and + - * /"),
+        ("1if 1else 2", "error: expected numbers, brackets and + - * /"),  # the parser would warn
+        ("'\\d'", "error: expected numbers, brackets and + - * /"),
+        ("\u0663", "error: expected numbers, brackets and + - * /"),
+        ("", "error: expected numbers, brackets and + - * /"),
+        ("1\n+ 2", "error: expected numbers, brackets and + - * /"),
     ],
 )
 def test_calculate(expression, value):
@@ -56,3 +73,33 @@ def test_wrong_answers_and_failed_calls():
 def test_a_prompt_without_an_answer(columns):
     with pytest.raises(DataError, match="expected a column 'answer' with a number"):
         Calculator().reset(Prompt(id="p", text="q", columns=columns))
+
+
+@pytest.mark.parametrize(
+    ("said", "answer", "success"),
+    [
+        ("-5", -5, 1.0),
+        ("\u22125", -5, 1.0),
+        ("1,234", "1,234", 1.0),
+        ("1,2,3", 123, None),
+        ("3/4", 0.75, 1.0),
+        ("1/0", 1, None),
+        (".5", "1/2", 1.0),
+        ("9" * 5000, 9, None),
+        ("five", 5, None),
+        ("NUMBER</answer> it is, so <answer>5", 5, 1.0),
+        ("", 5, None),
+    ],
+)
+def test_what_counts_as_an_answer(said, answer, success):
+    (reply,), report = episode(f"<answer> {said}\n</answer>", answer=answer)
+    assert reply.ended == (success is not None)
+    assert report["success"] == (success or 0.0)
+    assert report["malformed"] == (success is None)
+
+
+@pytest.mark.parametrize("turn", ["<calc>" * 200_000, "<answer>" + "1" * 1_000_000, "<answer>" * 100_000])
+def test_no_turn_takes_long(turn):
+    start = time.process_time()
+    assert episode(turn)[1]["malformed"] == 1
+    assert time.process_time() - start < 1.0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from tiny import CHAT, byte_tokenizer, language_model, llama, naive_logps
@@ -13,7 +15,7 @@ from prefrl.model.engine import Engine
 from prefrl.model.language import LanguageModel
 from prefrl.policy.algorithms import resolve
 from prefrl.policy.optimizer import PolicyOptimizer
-from prefrl.recipes.common import Checked
+from prefrl.recipes.common import Checked, sample_rows
 from prefrl.rollout.environments import Reply
 from prefrl.rollout.local import Drawn
 from prefrl.rollout.turns import MultiTurn
@@ -217,7 +219,10 @@ def test_a_turn_that_is_cut_is_played_as_it_stands():
     policy = Scripted([said("abcde", StopReason.LENGTH), said("f", StopReason.LENGTH), said("g")])
     environment = reply_to_all(Reply("up"), Reply("up"), Reply("", ended=True))
     (r,) = MultiTurn(policy, environment).sample(TEXTS[:1], 1, TURN, seed=0)
-    assert r.info == {"heard": ["abcde", "f", "g"], "turns_cut": 2}
+    assert r.info == {
+        **{"heard": ["abcde", "f", "g"], "turns_cut": 2},
+        "environment": {"name": "Fixed", "version": "0", "max_turns": 8, "turn_tokens": 5, "budget": 0},
+    }
     assert r.stop is StopReason.ENVIRONMENT
 
 
@@ -279,6 +284,28 @@ def test_an_environment_that_raises_fails_its_own_rollout(verb, turns):
     assert [r.completion_ids for r in well] == [r.completion_ids for r in whole]
     scores = rewards.environment().score(rollouts)
     assert [s.ok for s in scores] == [True, True, True, True, False, False]
+
+
+@pytest.mark.parametrize("version", ["2.1", 3, None])
+def test_every_rollout_says_what_was_played(version):
+    environment = reply_to_all(Reply("", ended=True))
+    if version is not None:
+        environment.version = version
+    policy = Scripted([said("a")])
+    (r,) = MultiTurn(policy, environment, max_turns=3, budget=40).sample(TEXTS[:1], 1, TURN, seed=0)
+    told = {"name": "Fixed", "version": str(version or 0), "max_turns": 3, "turn_tokens": 5, "budget": 40}
+    assert r.info["environment"] == told
+    (row,) = sample_rows([r], rewards.environment("turns_cut").score([r]), policy="training")
+    assert row["environment"] == told
+
+
+def test_rollouts_that_failed_say_it_too():
+    make = type("Broken", (Failing,), {"verb": "reset", "error": OSError("disk full"), "version": "7"})
+    rollouts = MultiTurn(speaker("text"), make).sample(TEXTS, 1, TURN, seed=0)
+    assert [r.info["environment"]["version"] for r in rollouts] == ["7", "7", "7"]
+    played = MultiTurn(Scripted([said("5")]), "guessing", max_turns=1)
+    (r,) = played.sample([replace(TEXTS[0], columns={"target": 5})], 1, TURN, seed=0)
+    assert (r.info["environment"]["name"], r.info["environment"]["version"]) == ("guessing", "1")
 
 
 def test_errors_of_prefrl_pass():

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from itertools import islice
 from typing import Any, TypeVar, cast
 
-from sqlalchemy import ColumnElement, Connection, bindparam, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Select, bindparam, func, insert, select, update
 
 from prefrl.data.comparisons import Item, Task, task_from_dict
 from prefrl.data.project import ProjectSettings
@@ -75,9 +75,8 @@ class Items:
         with self._database.reading() as connection:
             if ids is None:
                 return [to_task(row) for row in connection.execute(wanted)]
-            named = batches(list(dict.fromkeys(ids)))
-            found = [row for some in named for row in connection.execute(wanted.where(items.c.id.in_(some)))]
-        return [to_task(row) for row in sorted(found, key=lambda row: row.number)]
+            rows = rows_of(connection, wanted, items.c.id, ids)
+        return [to_task(row) for row in rows]
 
     def pairs(self, connection: Connection, *conditions: ColumnElement[bool], **about: Any) -> list[Item]:
         """Pairs in the order they were added, under conditions with what these ask for."""
@@ -101,8 +100,8 @@ class Items:
         with self._database.reading() as connection:
             return int(connection.execute(select(func.count()).select_from(items)).scalar_one())
 
-    def states(self, now: float) -> dict[str, ItemState]:
-        """Where every item stands, by its id."""
+    def states(self, now: float, ids: Iterable[str] | None = None) -> dict[str, ItemState]:
+        """Where every item stands, or those of some ids, by its id."""
         open_now = (assignments.c.state == "leased") & (assignments.c.lease_until > now)
         leases = (
             select(assignments.c.item, func.count().label("leases"))
@@ -116,7 +115,10 @@ class Items:
             .order_by(items.c.number)
         )
         with self._database.reading() as connection:
-            return {row.id: _state(row) for row in connection.execute(wanted)}
+            if ids is None:
+                return {row.id: _state(row) for row in connection.execute(wanted)}
+            rows = rows_of(connection, wanted, items.c.id, ids)
+        return {row.id: _state(row) for row in rows}
 
     def set_state(self, ids: Iterable[str], state: ItemStatus, by: str = "") -> int:
         """Open or close items, or have a reviewer settle them; the number of those that changed."""
@@ -216,6 +218,15 @@ def to_task(row: AnyRow) -> Task:
 def gold_from_dict(values: Mapping[str, Any]) -> Gold:
     """The known answer of its JSON."""
     return Gold(outcome=values["outcome"], note=values["note"], ratings=tuple(values["ratings"]))
+
+
+def rows_of(
+    connection: Connection, wanted: Select[Any], column: ColumnElement[str], ids: Iterable[str]
+) -> list[AnyRow]:
+    """Rows that have one of the ids in a column, by their numbers."""
+    named = batches(list(dict.fromkeys(ids)))
+    rows = [row for some in named for row in connection.execute(wanted.where(column.in_(some)))]
+    return sorted(rows, key=lambda row: row.number)
 
 
 def batches(values: Sequence[_T]) -> Iterator[list[_T]]:

@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 import time
 import uuid
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from sqlalchemy import Connection, ScalarSelect, Select, bindparam, func, select, update
 
 from prefrl.data.comparisons import Label
+from prefrl.data.store.items import rows_of
 from prefrl.data.store.schema import AnyRow, assignments, items, labels
 from prefrl.data.store.texts import dumps, epoch, is_exchanged, iso
 from prefrl.errors import DataError
@@ -80,6 +81,11 @@ def read_labels(connection: Connection, wanted: Select[Any] = LABELS) -> list[La
     return [to_label(row) for row in connection.execute(wanted).all()]
 
 
+def labels_of(connection: Connection, wanted: Select[Any], of: Iterable[str]) -> list[Label]:
+    """Labels of some items, in the order they came."""
+    return [to_label(row) for row in rows_of(connection, wanted.add_columns(labels.c.number), labels.c.item, of)]
+
+
 def to_label(row: AnyRow) -> Label:
     """The label of a row that begins with the columns of a label."""
     id, item, annotator, version, outcome, strength, note, at, details = row[:9]
@@ -107,12 +113,12 @@ def place_of_person(connection: Connection, item: str, person: str) -> AnyRow | 
     return connection.execute(_OF_PERSON, {"item": item, "person": person}).one_or_none()
 
 
-def place_of(connection: Connection, project: str, item: str, person: str, now: float) -> AnyRow:
+def place_of(connection: Connection, secret: str, item: str, person: str, now: float) -> AnyRow:
     """The assignment of an item and a person, made where there is none."""
     found = place_of_person(connection, item, person)
     if found is not None:
         return found
-    connection.execute(assignments.insert(), _fresh_place(project, item, person, now))
+    connection.execute(assignments.insert(), _fresh_place(secret, item, person, now, None))
     made = place_of_person(connection, item, person)
     assert made is not None
     return made
@@ -152,13 +158,13 @@ def name_of(label: Label) -> str:
 
 
 def add_labels(
-    connection: Connection, project: str, given: Sequence[Label], name: Callable[[Label], str] = name_of
+    connection: Connection, secret: str, given: Sequence[Label], name: Callable[[Label], str] = name_of
 ) -> int:
     """Store labels that were given elsewhere, and count them; how many were new.
 
     Args:
         connection: a transaction that writes.
-        project: id of the project.
+        secret: of the project.
         given: labels with their ids and versions; one without a time is of now.
         name: what messages call a label.
 
@@ -179,7 +185,8 @@ def add_labels(
     if fresh:
         rows = [{**label.to_dict(), "details": dumps(label.details)} for label in fresh.values()]
         connection.execute(labels.insert(), rows)
-        _recount(connection, project, {(label.item, label.annotator) for label in fresh.values()})
+        shown = {(label.item, label.annotator): label.details.get("exchanged") for label in fresh.values()}
+        _recount(connection, secret, shown)
     return len(fresh)
 
 
@@ -189,8 +196,14 @@ def _here(connection: Connection, given: Sequence[Label]) -> dict[str, Label]:
     return {label.id: label for label in map(to_label, rows)}
 
 
-def _recount(connection: Connection, project: str, places: Collection[tuple[str, str]]) -> None:
-    """Let assignments and counts tell of labels that were stored at once, by the items and people these are of."""
+def _recount(connection: Connection, secret: str, places: Mapping[tuple[str, str], Any]) -> None:
+    """Let assignments and counts tell of labels that were stored at once.
+
+    Args:
+        connection: a transaction that writes.
+        secret: of the project.
+        places: whether the sides were exchanged, by the item and the person; None where the label does not say.
+    """
     of_items = {"ids": sorted({item for item, _ in places})}
     versions: dict[tuple[str, str], list[AnyRow]] = {place: [] for place in places}
     for row in connection.execute(_VERSIONS, of_items).all():
@@ -203,7 +216,7 @@ def _recount(connection: Connection, project: str, places: Collection[tuple[str,
             raise DataError(f"The versions of the label of {person!r} on item {item!r} have gaps; nothing was stored.")
         first = epoch(rows[0].time)
         if (item, person) not in ids:
-            made.append(_fresh_place(project, item, person, first))
+            made.append(_fresh_place(secret, item, person, first, places[item, person]))
             ids[item, person] = made[-1]["id"]
         last = rows[-1]
         done.append({"of": ids[item, person], "version": last.version, "outcome": last.outcome, "now": first})
@@ -213,13 +226,13 @@ def _recount(connection: Connection, project: str, places: Collection[tuple[str,
     connection.execute(_RECOUNT, of_items)
 
 
-def _fresh_place(project: str, item: str, person: str, now: float) -> dict[str, Any]:
-    """An assignment that nobody was given yet."""
+def _fresh_place(secret: str, item: str, person: str, now: float, exchanged: Any) -> dict[str, Any]:
+    """An assignment that nobody was given yet, with the sides that were shown where that is known."""
     return {
         "id": uuid.uuid4().hex,
         "item": item,
         "person": person,
-        "exchanged": is_exchanged(project, item, person),
+        "exchanged": exchanged if isinstance(exchanged, bool) else is_exchanged(secret, item, person),
         "state": "released",
         "leased_at": now,
         "lease_until": now,

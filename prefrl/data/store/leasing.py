@@ -67,7 +67,7 @@ def lease(
     if project.settings.quota:
         room = min(room, project.settings.quota - tally.done - len(mine))
     chosen = _choose(connection, project, person, room, tally.given, now) if room > 0 else []
-    return found + [_take(connection, project.id, item, person, now, until) for item in chosen]
+    return found + [_take(connection, project.secret, item, person, now, until) for item in chosen]
 
 
 def sweep(connection: Connection, now: float) -> None:
@@ -143,7 +143,7 @@ def _choose(connection: Connection, project: Project, person: str, room: int, gi
     if not wanted:  # known answers alone are no work
         return chosen
     share, places = project.settings.gold_share, range(len(chosen), room)
-    drawn = [_fraction(f"{project.id}|{person}|{given + place}") < share for place in places]
+    drawn = [_fraction(f"{project.secret}|{person}|{given + place}") < share for place in places]
     known = list(connection.execute(GOLD, about).scalars()) if any(drawn) else []
     return chosen + _mixed(wanted, known, drawn)
 
@@ -159,7 +159,7 @@ def _mixed(wanted: Sequence[str], known: Sequence[str], drawn: Sequence[bool]) -
     return mixed
 
 
-def _take(connection: Connection, project: str, item: str, person: str, now: float, until: float) -> Assignment:
+def _take(connection: Connection, secret: str, item: str, person: str, now: float, until: float) -> Assignment:
     row = place_of_person(connection, item, person)
     if row is not None:
         extend(connection, row.id, now, until)
@@ -168,7 +168,7 @@ def _take(connection: Connection, project: str, item: str, person: str, now: flo
         id=uuid.uuid4().hex,
         item=item,
         person=person,
-        exchanged=is_exchanged(project, item, person),
+        exchanged=is_exchanged(secret, item, person),
         state="leased",
         lease_until=until,
     )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import hashlib
 import secrets
 import time
-import unicodedata
 from typing import Any, cast
 
 from sqlalchemy import Connection, delete, func, select, update
@@ -13,12 +12,11 @@ from sqlalchemy import Connection, delete, func, select, update
 from prefrl.data.store.engine import Database
 from prefrl.data.store.errors import Conflict, Invalid, NotYours
 from prefrl.data.store.journal import record
-from prefrl.data.store.records import ROLES, Invitation, Login, Person, Role
+from prefrl.data.store.names import LONGEST_NAME, checked_name, fold, skeleton
+from prefrl.data.store.records import MANAGERS, ROLES, Invitation, Login, Person, Role
 from prefrl.data.store.schema import AnyRow, assignments, invitations, people, sessions
 from prefrl.data.store.texts import storable
 from prefrl.errors import did_you_mean
-
-LONGEST_NAME = 100
 
 
 class People:
@@ -31,7 +29,7 @@ class People:
         """Make an account; without a password its owner needs an invitation.
 
         Raises:
-            Conflict: somebody has that name, or one that differs in case only.
+            Conflict: somebody has that name, or one that looks the same.
             Invalid: no name, or an unknown role.
         """
         with self._database.writing() as connection:
@@ -49,7 +47,7 @@ class People:
         return [_person(row) for row in rows]
 
     def set_role(self, name: str, role: Role, by: str = "") -> None:
-        """Let somebody be something else.
+        """Let somebody be something else; links that they made, and nobody used, work no more.
 
         Raises:
             NotYours: there is no such account.
@@ -57,7 +55,7 @@ class People:
         """
         _check_role(role)
         with self._database.writing() as connection:
-            self._change(connection, name, {"role": role}, "role", by)
+            _withdraw_links(connection, self._change(connection, name, {"role": role}, "role", by))
 
     def set_password(self, name: str, password_hash: str, by: str = "") -> None:
         """Replace a password; whoever is logged in with the old one is logged out.
@@ -70,7 +68,7 @@ class People:
             _close_all(connection, person.name)
 
     def set_active(self, name: str, active: bool, by: str = "") -> None:
-        """Let somebody in, or keep them out: they are logged out, and the items they have open are freed.
+        """Let somebody in, or keep them out: they are logged out, their items are freed, and their links work no more.
 
         Raises:
             NotYours: there is no such account.
@@ -80,6 +78,7 @@ class People:
             person = self._change(connection, name, {"active": active}, "active", by)
             if not active:
                 _close_all(connection, person.name)
+                _withdraw_links(connection, person)
                 held = (assignments.c.person == person.name, assignments.c.state == "leased")
                 connection.execute(update(assignments).where(*held).values(state="released"))
 
@@ -126,7 +125,16 @@ class People:
             if found is not None:
                 _close_all(connection, found.name)
 
-    def invite(self, role: Role, hours: float, name: str = "", *, by: str = "", now: float | None = None) -> str:
+    def invite(
+        self,
+        role: Role,
+        hours: float,
+        name: str = "",
+        *,
+        by: str = "",
+        fresh: bool = False,
+        now: float | None = None,
+    ) -> str:
         """The secret of a link that works once.
 
         Args:
@@ -135,14 +143,24 @@ class People:
             name: what they are called, where that is not theirs to choose. Of an account that there is: it gets a new
                 password, and keeps its role.
             by: who invites.
+            fresh: whether it must be for somebody who has no account yet.
             now: epoch seconds.
+
+        Raises:
+            Conflict: there is somebody of that name, and the link was to be for somebody new.
+            Invalid: an unknown role, or no name.
         """
         _check_role(role)
         at, token = _at(now), secrets.token_urlsafe(32)
-        called = _checked_name(name) if name else ""
-        values = {"token_hash": _hash(token), "role": role, "name": called, "used_by": ""}
+        called = checked_name(name) if name else ""
+        values = {"token_hash": _hash(token), "name": called, "used_by": "", "expires": at + 3600.0 * hours}
         with self._database.writing() as connection:
-            connection.execute(invitations.insert(), values | {"expires": at + 3600.0 * hours})
+            found = _find(connection, called) if called else None
+            if found is not None and fresh:
+                raise Conflict(f"There is somebody called {found.name!r} already; make a link for a new password.")
+            role = role if found is None else found.role
+            more = {"role": role, "made_by": storable(by), "resets": found is not None}
+            connection.execute(invitations.insert(), values | more)
             record(connection, by, "invitation", {"role": role, "name": called}, at)
         return token
 
@@ -155,7 +173,7 @@ class People:
         """Use a link: the account with its password.
 
         Raises:
-            NotYours: the link is unknown, over or used.
+            NotYours: the link is unknown, over or used, or its person became somebody else in the meantime.
             Conflict: the name is taken; the link still works.
             Invalid: no name, or another one than the link is for.
         """
@@ -164,16 +182,25 @@ class People:
             offer = _invitation(connection, token, at)
             if offer is None:
                 raise NotYours("This link was used, or its time is over; ask for another one.")
-            if offer.name and _fold(name) != _fold(offer.name):
+            if offer.name and fold(name) != fold(offer.name):
                 raise Invalid(f"This link is for {offer.name!r}, and the name was {name[:LONGEST_NAME]!r}.")
-            if offer.name and _find(connection, offer.name) is not None:
-                changed = {"password_hash": password_hash}
-                person = self._change(connection, offer.name, changed, "password", offer.name)
-                _close_all(connection, person.name)
+            if offer.resets:
+                person = self._reset(connection, offer, password_hash)
             else:
+                if not offer.name and offer.role not in MANAGERS:
+                    _check_unused(connection, checked_name(name))
                 person = _add(connection, name, offer.role, password_hash, "", at)
             used = update(invitations).where(invitations.c.token_hash == _hash(token))
             connection.execute(used.values(used_by=person.name))
+        return person
+
+    def _reset(self, connection: Connection, offer: Invitation, password_hash: str) -> Person:
+        """Give the person of a link a new password; a link for somebody who has risen since then opens nothing."""
+        found = _find(connection, offer.name)
+        if found is None or not found.active or found.role != offer.role:
+            raise NotYours("This link is for somebody whose account was changed since then; ask for another one.")
+        person = self._change(connection, found.name, {"password_hash": password_hash}, "password", found.name)
+        _close_all(connection, person.name)
         return person
 
     def _change(self, connection: Connection, name: str, values: dict[str, Any], kind: str, by: str) -> Person:
@@ -194,18 +221,20 @@ class People:
 
 def _add(connection: Connection, name: str, role: Role, password_hash: str, by: str, now: float) -> Person:
     _check_role(role)
-    called = _checked_name(name)
-    if _find(connection, called) is not None:
-        raise Conflict(f"There is somebody called {called!r} already; choose another name.")
+    called = checked_name(name)
+    looks = skeleton(called)
+    for other in connection.execute(select(people.c.name)).scalars():
+        if fold(other) == fold(called) or skeleton(other) == looks:
+            raise Conflict(f"There is somebody called {other!r} already; choose another name.")
     person = Person(name=called, role=role, active=True, created=now, password_hash=password_hash)
-    values = {"name": called, "folded": _fold(called), "role": role, "password_hash": password_hash}
+    values = {"name": called, "folded": fold(called), "role": role, "password_hash": password_hash}
     connection.execute(people.insert(), values | {"active": True, "created": now})
     record(connection, by or called, "person added", {"name": called, "role": role}, now)
     return person
 
 
 def _find(connection: Connection, name: str) -> Person | None:
-    row = connection.execute(select(people).where(people.c.folded == _fold(name))).one_or_none()
+    row = connection.execute(select(people).where(people.c.folded == fold(name))).one_or_none()
     return None if row is None else _person(row)
 
 
@@ -222,30 +251,30 @@ def _person(row: AnyRow) -> Person:
 def _invitation(connection: Connection, token: str, now: float) -> Invitation | None:
     valid = (invitations.c.token_hash == _hash(token), invitations.c.used_by == "", invitations.c.expires > now)
     row = connection.execute(select(invitations).where(*valid)).one_or_none()
-    return None if row is None else Invitation(role=cast(Role, row.role), name=row.name, expires=row.expires)
+    if row is None:
+        return None
+    return Invitation(role=cast(Role, row.role), name=row.name, expires=row.expires, resets=row.resets)
+
+
+def _check_unused(connection: Connection, name: str) -> None:
+    """Labels that came from elsewhere are not for whoever takes the name of who gave them."""
+    theirs = select(assignments.c.id).where(assignments.c.person == name).limit(1)
+    if connection.execute(theirs).one_or_none() is not None:
+        raise Conflict(f"Somebody called {name!r} has labelled here; choose another name, or ask for a link for it.")
+
+
+def _withdraw_links(connection: Connection, person: Person) -> None:
+    """Let no link work any more that somebody made: it would outlast what they may do."""
+    connection.execute(delete(invitations).where(invitations.c.made_by == person.name, invitations.c.used_by == ""))
 
 
 def _close_all(connection: Connection, person: str) -> None:
     connection.execute(delete(sessions).where(sessions.c.person == person))
 
 
-def _checked_name(name: str) -> str:
-    called = unicodedata.normalize("NFC", name).strip()
-    if not called or len(called) > LONGEST_NAME or not called.isprintable():
-        raise Invalid(
-            f"Got the name {name[:LONGEST_NAME]!r}; expected 1 to {LONGEST_NAME} characters that can be seen."
-        )
-    return called
-
-
 def _check_role(role: str) -> None:
     if role not in ROLES:
         raise Invalid(f"Got the role {role!r}; expected one of {', '.join(ROLES)}.{did_you_mean(role, ROLES)}")
-
-
-def _fold(name: str) -> str:
-    """What two names have in common that look the same."""
-    return storable(unicodedata.normalize("NFKC", unicodedata.normalize("NFKC", name).casefold()).strip())
 
 
 def _hash(token: str) -> str:

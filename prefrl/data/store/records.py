@@ -10,6 +10,7 @@ from prefrl.data.comparisons import Outcome
 
 Role = Literal["admin", "manager", "reviewer", "annotator"]
 ROLES: tuple[Role, ...] = get_args(Role)
+MANAGERS: tuple[Role, ...] = ("admin", "manager")
 REVIEWERS: tuple[Role, ...] = ("admin", "manager", "reviewer")  # who may settle what others disagree about
 ItemStatus = Literal["open", "closed", "adjudication"]
 ITEM_STATUSES: tuple[ItemStatus, ...] = get_args(ItemStatus)
@@ -122,11 +123,15 @@ class Login:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Invitation:
-    """What a one-time link lets somebody be; a name that is given cannot be chosen."""
+    """What a one-time link lets somebody be; a name that is given cannot be chosen.
+
+    resets  whether it is for somebody who has an account, and chooses another password
+    """
 
     role: Role
     name: str
     expires: float
+    resets: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -47,6 +47,7 @@ project = Table(
     Column("id", Text, primary_key=True),
     Column("settings", Text),  # nobody saved any while it is NULL
     Column("created", Float, nullable=False),
+    Column("secret", Text, nullable=False),  # seeds what must not be guessed: which side is A, and known answers
 )
 items = Table(
     "items",
@@ -163,6 +164,8 @@ invitations = Table(
     Column("name", Text, nullable=False),
     Column("expires", Float, nullable=False),
     Column("used_by", Text, nullable=False),
+    Column("made_by", Text, nullable=False),
+    Column("resets", Boolean, nullable=False),
     _one_of("role", ROLES),
 )
 media = Table(

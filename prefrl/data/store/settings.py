@@ -13,13 +13,19 @@ from prefrl.data.store.journal import record
 from prefrl.data.store.schema import project
 from prefrl.data.store.texts import dumps
 
-_PROJECT = select(project.c.id, project.c.settings)
+_PROJECT = select(project.c.id, project.c.secret, project.c.settings)
 
 
 class Project(NamedTuple):
-    """The project as one transaction sees it; `saved` is False while nobody chose any settings."""
+    """The project as one transaction sees it.
+
+    id      browsers know it: it names the cookie
+    secret  nobody but the store knows it
+    saved   False while nobody chose any settings
+    """
 
     id: str
+    secret: str
     settings: ProjectSettings
     saved: bool
 
@@ -27,7 +33,7 @@ class Project(NamedTuple):
 def project_of(connection: Connection) -> Project:
     """The project of the store."""
     row = connection.execute(_PROJECT).one()
-    return Project(row.id, _parsed(row.settings or "{}"), row.settings is not None)
+    return Project(row.id, row.secret, _parsed(row.settings or "{}"), row.settings is not None)
 
 
 def save_settings(connection: Connection, settings: ProjectSettings, by: str) -> None:

@@ -14,6 +14,7 @@ from prefrl.data.comparisons import Label
 from prefrl.data.project import ProjectSettings
 from prefrl.data.store.errors import Conflict, Full, Invalid, NotYours
 from prefrl.data.store.items import TASKS
+from prefrl.data.store.journal import record
 from prefrl.data.store.labels import LABELS, counts, label_of_id, place_of, read_labels, write_label
 from prefrl.data.store.leasing import role_of, tally_of
 from prefrl.data.store.queue import OTHERS
@@ -59,7 +60,7 @@ def submit(
     if known is not None:
         return same_label(known, row.item, person, said)
     _check_version(row, base_version, project, now)
-    check(said, project.settings, row.kind, _steps(connection, row))
+    check(said, project.settings, row.kind, _steps(connection, row, row.item))
     role = role_of(connection, person) if row.item_state == "adjudication" else ""
     settles = role in REVIEWERS and counts(said.outcome) == 1 and row.version == 0
     _check_room(connection, row, project, said, settles, now)
@@ -87,14 +88,12 @@ def submit_freely(
     known = label_of_id(connection, label_id) if label_id else None
     if known is not None:
         return same_label(known, item, person, said)
-    row = connection.execute(_ASKED, {"item": item}).one_or_none()
-    if row is None:
-        raise Invalid(f"This store has no item {item!r}; expected an id of its items.")
+    row = _asked(connection, item)
     if said.outcome not in (possible := outcomes(ProjectSettings(), row.kind)):
         raise Invalid(f"Got the outcome {said.outcome!r} of a {row.kind} item; expected one of {', '.join(possible)}.")
     disputed = row.state == "adjudication" and role_of(connection, person) in REVIEWERS
     settles = counts(said.outcome) == 1 and (disputed or bool(said.details.get("adjudication")))
-    place = place_of(connection, project.id, item, person, now)
+    place = place_of(connection, project.secret, item, person, now)
     label = Label(
         id=label_id or uuid.uuid4().hex,
         item=item,
@@ -109,6 +108,26 @@ def submit_freely(
     write_label(connection, label, place.id, place.outcome)
     if settles:
         connection.execute(_CLOSE, {"of": item})
+    return label
+
+
+def settle(
+    connection: Connection, project: Project, item: str, person: str, said: Said, label_id: str, now: float
+) -> Label:
+    """Store what decides about an item, and close it; see `PreferenceStore.settle`."""
+    row = _asked(connection, item)
+    possible = outcomes(project.settings, row.kind)[:-1]
+    if said.outcome not in possible or not person.strip():
+        raise Invalid(
+            f"Got the decision {said.outcome!r} of {person!r}; expected a name, and one of {', '.join(possible)}"
+        )
+    if said.outcome == "steps":
+        check(said, replace(project.settings, rationale="optional"), "steps", _steps(connection, row, item))
+    known = label_of_id(connection, label_id) if label_id else None
+    decides = replace(said, details={**said.details, "adjudication": True})
+    label = submit_freely(connection, project, item, person, decides, label_id, now)
+    if known is None:
+        record(connection, person, "settled", {"item": item, "label": label.id, "outcome": label.outcome}, now)
     return label
 
 
@@ -177,10 +196,17 @@ def _ours(connection: Connection, row: AnyRow, settles: bool) -> dict[str, bool]
     return exchanged | ({"adjudication": True} if settles else {})
 
 
-def _steps(connection: Connection, row: AnyRow) -> int:
+def _asked(connection: Connection, item: str) -> AnyRow:
+    row = connection.execute(_ASKED, {"item": item}).one_or_none()
+    if row is None:
+        raise Invalid(f"This store has no item {item!r}; expected an id of its items.")
+    return row
+
+
+def _steps(connection: Connection, row: AnyRow, item: str) -> int:
     if row.kind != "steps":
         return 0
-    return len(json.loads(connection.execute(_BODY, {"item": row.item}).one().body)["steps"])
+    return len(json.loads(connection.execute(_BODY, {"item": item}).one().body)["steps"])
 
 
 def checked_id(id: str) -> str:

@@ -31,6 +31,6 @@ def epoch(time: str) -> float:
         return 0.0
 
 
-def is_exchanged(project: str, item: str, person: str) -> bool:
+def is_exchanged(secret: str, item: str, person: str) -> bool:
     """Whether this person sees the second completion as A: the same way every time, and half of the time."""
-    return hashlib.sha256(f"{project}|{item}|{person}".encode()).digest()[0] % 2 == 1
+    return hashlib.sha256(f"{secret}|{item}|{person}".encode()).digest()[0] % 2 == 1

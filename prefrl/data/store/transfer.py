@@ -24,7 +24,7 @@ from prefrl.data.store.engine import Database, disk_errors
 from prefrl.data.store.items import TASKS, batches, gold_from_dict, insert_items, item_row, to_task
 from prefrl.data.store.journal import record
 from prefrl.data.store.labels import add_labels, read_labels
-from prefrl.data.store.media import insert_media
+from prefrl.data.store.media import TYPES, insert_media
 from prefrl.data.store.records import ITEM_STATUSES, Flag
 from prefrl.data.store.schema import flags, items, media
 from prefrl.data.store.settings import project_of, save_settings
@@ -118,7 +118,9 @@ class _Read:
         body = base64.b64decode(row["media"]["body"], validate=True)
         if hashlib.sha256(body).hexdigest() != row["media"]["hash"]:
             raise ValueError("a picture whose hash is another one")
-        self.media.append({"hash": row["media"]["hash"], "type": str(row["media"]["type"]), "body": body})
+        if row["media"]["type"] not in TYPES:
+            raise ValueError(f"a picture of the type {row['media']['type']!r}; expected one of {', '.join(TYPES)}")
+        self.media.append({"hash": row["media"]["hash"], "type": row["media"]["type"], "body": body})
 
     def _item(self, row: Mapping[str, Any], where: str) -> None:
         gold = gold_from_dict(row["gold"]) if "gold" in row else None
@@ -149,7 +151,7 @@ def _store(database: Database, connection: Connection, read: _Read, origin: str)
     new = 0
     try:
         for batch in batches([label for label, _ in read.labels.values()]):
-            new += add_labels(connection, project.id, batch, lambda label: f"{read.labels[label.id][1]}: the label")
+            new += add_labels(connection, project.secret, batch, lambda label: f"{read.labels[label.id][1]}: the label")
         reports = _insert_flags(connection, read)
     except IntegrityError as error:
         raise DataError(

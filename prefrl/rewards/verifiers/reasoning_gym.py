@@ -25,12 +25,12 @@ def reasoning_gym(
     """Whether the dataset of a question, in the column `reasoning_gym`, gives the answer full marks.
 
     It is asked by its `score_answer`, in a worker that can be killed. Beware of what that pays for less than a right
-    answer: more than half of the datasets give `len(gold) / len(answer)` to any text that holds the gold answer
-    somewhere, and some give 0.01 or 0.05 to any text at all, so that a policy can be paid for listing many answers.
-    That is why only full marks count here unless `partial` is true. An answer on which `score_answer` raises, although
+    answer: about half of the datasets give `len(gold) / len(answer)` to any text that holds the gold answer somewhere,
+    and some give 0.01 or 0.05 to any text at all, so that a policy can be paid for listing many answers. That is why
+    only full marks count here unless `partial` is true. An answer on which `score_answer` raises, although
     it takes the gold answer, cannot be read and gets 0.
 
-    Parts: `parsed` (is there an answer), `strict` (full marks), `own` (what the dataset gives).
+    Parts: `parsed` (is there an answer), `correct` (full marks), `own` (what the dataset gives).
 
     Args:
         partial: pay what the dataset gives.
@@ -57,7 +57,7 @@ def reasoning_gym(
     return Verifier("reasoning_gym", batch=batch, key=key, gold=_gold(tag))
 
 
-_NOTHING = {"strict": 0.0, "own": 0.0}
+_NOTHING = {"correct": 0.0, "own": 0.0}
 _NO_ANSWER = Verdict(status=Status.INVALID, parts=_NOTHING, evidence="there is no final answer")
 
 
@@ -80,10 +80,10 @@ def _verdict(done: pool.Done, partial: bool) -> Verdict:
     if "unreadable" in done.value:
         return Verdict(status=Status.INVALID, parts=_NOTHING, evidence=done.value["unreadable"], cost=done.cost)
     own = float(done.value["score"])
-    strict = float(own >= FULL)
-    parts = {"parsed": 1.0, "strict": strict, "own": own}
+    correct = float(own >= FULL)
+    parts = {"parsed": 1.0, "correct": correct, "own": own}
     evidence = f"the dataset gives {own:g}"
-    return Verdict(status=Status.OK, score=own if partial else strict, parts=parts, evidence=evidence, cost=done.cost)
+    return Verdict(status=Status.OK, score=own if partial else correct, parts=parts, evidence=evidence, cost=done.cost)
 
 
 def _gold(tag: str) -> Callable[[Mapping[str, Any]], str | None]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from numbers import Real
 from typing import Any
@@ -40,7 +41,8 @@ def rubric(
     """The weighted share of criteria that the completion meets, each asked on its own.
 
     `sum(w_i p_i) / sum(w_i over w_i > 0)`, clipped to [0, 1], with p_i the probability of yes. A criterion of negative
-    weight describes a fault. A criterion whose reply cannot be read is an error of the whole verdict, never a no.
+    weight describes a fault. A criterion whose reply cannot be read is an error of the whole verdict, never a no. A run
+    looks at the criteria of all its prompts before it learns.
 
     Args:
         criteria: texts, or mappings with `text` and `weight`; the same for every prompt; or
@@ -51,7 +53,8 @@ def rubric(
     Parts: `criterion_1`, ... where the criteria are the same for every prompt; `met`, the plain share.
 
     Raises:
-        ConfigError: both or neither of criteria and column, or a list that is no rubric.
+        ConfigError: both or neither of criteria and column.
+        RewardError: a list that is no rubric.
     """
     if (criteria is None) == (column is None):
         raise ConfigError("rubric: give exactly one of criteria and column: criteria: [The answer names its source.]")
@@ -63,7 +66,11 @@ def rubric(
         asked = [fixed or _weighted(gold_of(rollout, str(column), "rubric")) for rollout in rollouts]
         return _judged(voter, template, rollouts, asked, named=fixed is not None)
 
-    return Verifier("rubric", batch=batch)
+    def look(columns: Mapping[str, Any]) -> None:
+        if column in columns:
+            _weighted(columns[column])
+
+    return Verifier("rubric", batch=batch, gold=look)
 
 
 def _judged(
@@ -97,13 +104,16 @@ def _weighted(criteria: Any) -> dict[str, float]:
     """Text -> weight.
 
     Raises:
-        RewardError: no list of texts or of mappings with text and weight, or nothing in it that can be met.
+        RewardError: no list of texts or of mappings with text and weight, one text twice, or nothing that can be met.
     """
     found: dict[str, float] = {}
     for one in criteria if isinstance(criteria, Sequence) and not isinstance(criteria, str) else [criteria]:
         text, weight = (one.get("text"), one.get("weight", 1.0)) if isinstance(one, Mapping) else (one, 1.0)
-        if not isinstance(text, str) or not text.strip() or not isinstance(weight, Real) or not weight:
+        number = isinstance(weight, Real) and not isinstance(weight, bool) and math.isfinite(weight) and weight != 0
+        if not isinstance(text, str) or not text.strip() or not number:
             raise RewardError(f"rubric: got the criterion {one!r}; expected a text, or a mapping with text and weight")
+        if text in found:
+            raise RewardError(f"rubric: the criterion {text!r} is there twice; give it once, with the weight of both")
         found[text] = float(weight)
     if not any(weight > 0 for weight in found.values()):
         raise RewardError("rubric: no criterion has a weight above 0, so nothing can be met; add one")

@@ -15,19 +15,20 @@ _NAME = re.compile(r"[A-Za-z_][\w.-]*")
 
 
 class Element(NamedTuple):
-    """A tag of a text: its name, how deep it stands (0 is outermost), and what it holds."""
+    """A tag of a text: its name, how deep it stands (0 is outermost), where it begins and ends, and its inside."""
 
     name: str
     depth: int
     start: int
     end: int
-    content: str
+    inside: slice
 
 
 def elements(text: str, tags: Sequence[str]) -> list[Element] | None:
     """The elements of the named tags in the order of their starts; None where they are not well nested.
 
-    Other tags are text. `<a><b></a></b>`, a tag that is not closed and one that was never opened are not well nested.
+    Other tags are text, and so are `<A>`, `<a >` and `<a id="1">` where `a` is meant. `<a><b></a></b>`, a tag that is
+    not closed and one that was never opened are not well nested.
     """
     found: list[Element] = []
     open_: list[re.Match[str]] = []
@@ -38,7 +39,7 @@ def elements(text: str, tags: Sequence[str]) -> list[Element] | None:
             return None
         else:
             start = open_.pop()
-            inside = text[start.end() : tag.start()]
+            inside = slice(start.end(), tag.start())
             found.append(Element(tag["name"], len(open_), start.start(), tag.end(), inside))
     return None if open_ else sorted(found, key=lambda element: element.start)
 
@@ -51,7 +52,7 @@ def xml_format(tags: Sequence[str], *, only: bool = True, filled: bool = True) -
         only: nothing but white space may stand outside of them.
         filled: every one must hold something.
 
-    Parts: `parsed` (well nested), `tags` (share of the tags that stand exactly once, outermost), `strict`.
+    Parts: `parsed` (well nested), `tags` (share of the tags that stand exactly once, in none of the others), `strict`.
 
     Raises:
         ConfigError: no tag, or something that is no name of one.
@@ -64,13 +65,13 @@ def xml_format(tags: Sequence[str], *, only: bool = True, filled: bool = True) -
         found = elements(rollout.text, names)
         if found is None:
             return graded(parsed=False, correct=False, evidence="the tags are not well nested")
-        said = [element.name for element in found if element.depth == 0 and (element.content.strip() or not filled)]
-        share = sum(said.count(name) == 1 for name in names) / len(names)
-        outside = _outside(rollout.text, found).strip()
-        strict = [element.name for element in found] == list(names) == said and not (only and outside)
+        all_ = [element.name for element in found]
+        said = [e.name for e in found if e.depth == 0 and (rollout.text[e.inside].strip() or not filled)]
+        share = sum(said.count(name) == all_.count(name) == 1 for name in names) / len(names)
+        strict = all_ == list(names) == said and not (only and _outside(rollout.text, found).strip())
         score = 1.0 if strict else min(share, 1.0 - 1.0 / (len(names) + 1))
         parts = {"parsed": 1.0, "tags": share, "strict": float(strict)}
-        return Verdict(status=Status.OK, score=score if found else 0.0, parts=parts, evidence=f"found {said}")
+        return Verdict(status=Status.OK, score=score, parts=parts, evidence=f"found {said[:20]}")
 
     return Verifier("xml_format", check)
 
@@ -94,7 +95,7 @@ def think_format(tag: str = "think", *, opened: bool = False) -> Verifier:
         if found is None or not found:
             return graded(parsed=False, correct=False, evidence="no block of thought that is opened and closed")
         thought = found[0]
-        good = len(found) == 1 and thought.start == 0 and thought.content.strip() and text[thought.end :].strip()
+        good = len(found) == 1 and thought.start == 0 and text[thought.inside].strip() and text[thought.end :].strip()
         return graded(parsed=True, correct=bool(good), evidence=f"{len(found)} blocks, the first at {thought.start}")
 
     return Verifier("think_format", check)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 
 from prefrl.errors import ConfigError
 from prefrl.rewards.verifiers.common import Verifier, gold_of
@@ -10,14 +11,31 @@ from prefrl.rewards.verifiers.constraints.languages import is_language
 from prefrl.rewards.verifiers.verdict import Status, Verdict, graded
 from prefrl.types import Rollout
 
-_WIDE = r"[\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]"  # scripts without spaces: a character is a word
-_WORD = re.compile(rf"{_WIDE}|(?:(?!{_WIDE})\w)+")
+# Scripts without spaces: a character is a word. Elsewhere a vowel sign or an accent belongs to its letter.
+_WIDE = r"\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\U00020000-\U0003ffff"
+_MARKS = (
+    r"\u0300-\u036f\u0591-\u05c7\u064b-\u0670\u0900-\u0903\u093a-\u094f\u0981-\u0983\u09bc-\u09d7"
+    r"\u0a3c-\u0a51\u0b82-\u0d4d"
+)
+_WORD = re.compile(rf"[{_WIDE}]|(?:[^\W{_WIDE}]|[{_MARKS}])+")
+_ASCII = {code: chr(code).lower() if re.match(r"\w", chr(code)) else " " for code in range(128)}
+
+
+def words_of(text: str) -> list[str]:
+    """The words of a text in small letters; a character of a script without spaces is one."""
+    if text.isascii():
+        return text.translate(_ASCII).split()
+    return _WORD.findall(text.casefold())
 
 
 def repeated_share(text: str, n: int) -> float:
     """Share of the n-grams of words that occurred before; 0 for a text of fewer than n words."""
-    words = [word.casefold() for word in _WORD.findall(text)]
-    grams = [tuple(words[i : i + n]) for i in range(len(words) - n + 1)]
+    return repeated(words_of(text), n)
+
+
+def repeated(words: Sequence[str], n: int) -> float:
+    """The same of a text whose words are known."""
+    grams = list(zip(*(words[i:] for i in range(n)), strict=False))
     return 1.0 - len(set(grams)) / len(grams) if grams else 0.0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sqlite3
 
 import pytest
-from stores import at_once, opened
+from stores import at_once, opened, pairs
 
 from prefrl.data.store import Conflict, Invalid, NotYours
 
@@ -19,15 +19,54 @@ def test_accounts(store):
     assert [person.name for person in store.people.list()] == ["Ann", "Zoë"]
 
 
-@pytest.mark.parametrize("name", ["ann", "ANN", "Ann ", "\uff21nn"])  # the last one begins with a full-width letter
+@pytest.mark.parametrize(
+    "name",
+    [
+        "alice bell",
+        "ALICE BELL",
+        "Alice Bell ",
+        "Alice  Bell",
+        "\uff21lice Bell",  # begins with a full-width letter
+        "\u0410lice Bell",  # ... a Cyrillic one
+        "\u0391lice Bell",  # ... a Greek one
+        "AIice BeII",  # capital i for l
+        "A1ice Be11",
+        "Ali\u0441\u0435 Bell",
+    ],
+)
 def test_nobody_passes_for_another(name, store):
-    store.people.add("Ann", "admin")
-    with pytest.raises(Conflict, match="somebody called"):
+    store.people.add("Alice Bell", "admin")
+    with pytest.raises(Conflict, match="somebody called 'Alice Bell'"):
         store.people.add(name, "annotator")
     assert len(store.people.list()) == 1
 
 
-@pytest.mark.parametrize("name", ["", " ", "a\nb", "a\u202eb", "a\0b", "x" * 101])
+def test_names_of_all_scripts_can_be(store):
+    names = [
+        "Нина",
+        "Анна",
+        "Anna",
+        "Ἑλένη",
+        "李雷",
+        "यश",
+        "עדה",
+        "محمد",
+        "Zoë",
+        "Zoe",
+        "Neil",
+        "Nell",
+        "김철수",
+        "O'Brien",
+    ]
+    for name in names:
+        store.people.add(name, "annotator")
+    assert sorted(person.name for person in store.people.list()) == sorted(names)
+    assert {store.people.get(name).name for name in names} == set(names)
+
+
+@pytest.mark.parametrize(
+    "name", ["", " ", "a\nb", "a\u202eb", "a\u200bb", "a\0b", "\u3164", "a\ufe0f", "\u2800", "x" * 101]
+)
 def test_names_can_be_seen(name, store):
     with pytest.raises(Invalid, match="characters that can be seen"):
         store.people.add(name, "annotator")
@@ -134,6 +173,66 @@ def test_a_link_for_somebody(store):
     changed = store.people.redeem(again, "boss", "two", now=4.0)
     assert (changed.role, changed.password_hash) == ("admin", "two")  # a new password, and nothing else
     assert store.people.session(login.token, now=4.0) is None
+
+
+def test_a_link_for_a_new_password_opens_no_account_that_has_risen(store):
+    """Else a manager keeps a link for somebody, and takes the account over once that is an admin's."""
+    store.people.add("boss", "admin")
+    store.people.add("dan", "annotator", "old")
+    token = store.people.invite("annotator", 1.0, name="dan", by="mona", now=0.0)
+    store.people.set_role("dan", "admin", by="boss")
+    with pytest.raises(NotYours, match="changed since then"):
+        store.people.redeem(token, "dan", "new", now=1.0)
+    assert store.people.get("dan").password_hash == "old"
+
+
+def test_a_link_for_somebody_new_opens_no_account_that_was_made_since(store):
+    store.people.add("mona", "manager")
+    token = store.people.invite("annotator", 1.0, name="carol", by="mona", now=0.0)
+    store.people.add("carol", "admin", "old")
+    with pytest.raises(Conflict):
+        store.people.redeem(token, "carol", "new", now=1.0)
+    assert store.people.get("carol").password_hash == "old"
+    with pytest.raises(Conflict, match="new password"):
+        store.people.invite("annotator", 1.0, name="Carol", fresh=True)
+
+
+def test_links_end_with_what_their_maker_may_do(store):
+    store.people.add("boss", "admin")
+    for change in (
+        lambda: store.people.set_active("mona", False, "boss"),
+        lambda: store.people.set_role("mona", "annotator", "boss"),
+    ):
+        if store.people.get("mona") is None:
+            store.people.add("mona", "manager")
+        store.people.set_active("mona", True)
+        store.people.set_role("mona", "manager")
+        token, other = (store.people.invite("annotator", 1.0, by=by, now=0.0) for by in ("mona", "boss"))
+        used = store.people.invite("annotator", 1.0, by="mona", now=0.0)
+        store.people.redeem(used, f"new{used[:5]}", "", now=1.0)
+        change()
+        assert store.people.invitation(token, now=1.0) is None
+        assert store.people.invitation(other, now=1.0) is not None
+
+
+def test_who_is_shut_out_gets_in_by_no_link(store):
+    store.people.add("boss", "admin")
+    store.people.add("ann", "annotator", "old")
+    token = store.people.invite("annotator", 1.0, name="ann", by="boss", now=0.0)
+    store.people.set_active("ann", False, "boss")
+    with pytest.raises(NotYours, match="changed since then"):
+        store.people.redeem(token, "ann", "new", now=1.0)
+
+
+def test_labels_from_elsewhere_are_nobodys_who_takes_their_name(store):
+    store.add_items(pairs(1))
+    store.submit("i0", "bob", "first")
+    token = store.people.invite("annotator", 1.0, now=0.0)
+    with pytest.raises(Conflict, match="'bob' has labelled here"):
+        store.people.redeem(token, "bob", "", now=1.0)
+    assert store.people.redeem(token, "eve", "", now=1.0).name == "eve"
+    named = store.people.invite("annotator", 1.0, name="bob", now=0.0)  # whoever made this knows who it is for
+    assert store.people.redeem(named, "bob", "", now=1.0).name == "bob"
 
 
 def test_secrets_are_not_in_the_file(tmp_path):

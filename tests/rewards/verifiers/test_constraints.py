@@ -1,10 +1,14 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from prefrl.errors import ConfigError, RewardError
+from prefrl.recipes.golds import gold_figures
 from prefrl.rewards.verifiers.constraints import CHECKS, constraints, follows
 from prefrl.rewards.verifiers.constraints.sentences import count_sentences
+from prefrl.types import Prompt
 
 ENGLISH = "the weather is nice today and we walk along the river with our friends"
 
@@ -80,6 +84,9 @@ def test_all_25_are_tried_and_none_is_met_by_nothing():
         ("今天很好。我们走吧。", 2),
         ("Heading\n\nText.", 2),
         ("...", 0),
+        ("هل أنت هنا؟ نعم۔", 2),
+        ("आज मौसम अच्छा है। हम चलते हैं।", 2),
+        ("Wait… what", 2),
     ],
 )
 def test_sentences(text, count):
@@ -111,12 +118,22 @@ def test_the_loose_rule_forgives_a_first_and_a_last_line_and_stars(rollout):
         ("length_constraints:number_words", {"num_words": 3, "relation": "about"}, "unknown relation 'about'"),
         ("length_constraints:number_words", {"num_words": 3}, "got the arguments .*expected .*'relation'"),
         ("language:response_language", {"language": "xx"}, "unknown language 'xx'"),
+        ("keywords:existence", {"keywords": "moss"}, "keywords='moss'; expected a list of words"),
+        ("keywords:existence", {"keywords": ["moss", ""]}, "expected a list of words, none of them empty"),
+        ("keywords:forbidden_words", {"forbidden_words": []}, "expected a list of words"),
+        ("startend:end_checker", {"end_phrase": " "}, "expected a text that is not empty"),
+        ("detectable_content:postscript", {"postscript_marker": ""}, "expected a text that is not empty"),
+        ("length_constraints:number_paragraphs", {"num_paragraphs": 2.5}, "expected a whole number"),
+        ("length_constraints:number_paragraphs", {"num_paragraphs": float("inf")}, "expected a whole number"),
+        ("length_constraints:number_paragraphs", {"num_paragraphs": "2"}, "expected a whole number"),
     ],
 )
 def test_what_is_not_known_is_an_error_and_neither_passes_nor_fails(rollout, name, arguments, said):
     asked = rollout("some words here", instruction_id_list=[name], kwargs=[arguments])
     with pytest.raises(RewardError, match=said):
         constraints().score([asked])
+    with pytest.raises(RewardError, match=said):  # before anything is learnt
+        gold_figures(constraints(), [Prompt(id="p", text="q", columns=asked.prompt.columns)])
 
 
 def test_wrong_settings_and_columns(rollout):
@@ -131,3 +148,45 @@ def test_wrong_settings_and_columns(rollout):
 def test_the_same_text_gets_the_same_verdict_every_time():
     said = [follows("ok tak da", "language:response_language", {"language": "pl"}) for _ in range(20)]
     assert len(set(said)) == 1
+
+
+@pytest.mark.parametrize(
+    ("name", "arguments", "text", "followed"),
+    [
+        ("keywords:forbidden_words", {"forbidden_words": ["C++"]}, "I like C++ more.", False),
+        ("keywords:forbidden_words", {"forbidden_words": ["C++"]}, "I like C more.", True),
+        ("keywords:forbidden_words", {"forbidden_words": ["a.b"]}, "axb", True),
+        ("keywords:forbidden_words", {"forbidden_words": ["下雨"]}, "今天下雨了", False),
+        ("keywords:existence", {"keywords": ["C++"]}, "C++ it is", True),
+        ("detectable_format:constrained_response", {}, "my answer is NO.", True),
+        ("detectable_format:json_format", {}, '{"a": NaN}', False),
+        ("detectable_format:json_format", {}, "```JSON\n[1]\n```", True),
+        ("detectable_format:title", {}, ">> <<", False),
+        ("detectable_format:title", {}, "<<<\t>>", False),
+        ("detectable_content:number_placeholders", {"num_placeholders": 2}, "[[a] b] [c\nd]", False),
+        ("detectable_format:number_bullet_lists", {"num_bullets": 2}, "\n\n * a\n\n\t- b\n** c", True),
+        ("detectable_format:number_bullet_lists", {"num_bullets": 1}, "*\n* b", True),  # as published: one match
+        (
+            "length_constraints:nth_paragraph_first_word",
+            {"num_paragraphs": 2, "nth_paragraph": 2, "first_word": "moss"},
+            "Ferns.\n\n\n\nMoss.",
+            True,
+        ),
+        ("combination:repeat_prompt", {"prompt_to_repeat": "Say moss."}, "Say moss.", True),
+        ("change_case:english_capital", {}, "\u4eca\u5929", False),
+    ],
+)
+def test_edges(name, arguments, text, followed):
+    assert follows(text, name, arguments) == followed
+
+
+HOSTILE = ("\n", "x\n", " ", "a", "[", "<<a", "*a", "\n*", "\n 1", "***\n", "p. ", "好", "😀", "\ud800", "1. \n", "``` ", '{"a":')
+
+
+@pytest.mark.parametrize("name", sorted(CHECKS))
+def test_no_text_takes_long(name):
+    arguments = next(arguments for case, arguments, *_ in CASES if case == name)
+    for piece in HOSTILE:
+        start = time.process_time()
+        follows("x" + piece * (100_000 // len(piece)) + "x", name, arguments)
+        assert time.process_time() - start < 1.0, piece

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
+import math
 import sys
 
 import pytest
 
 from prefrl.errors import ConfigError, RewardError
+from prefrl.recipes.golds import gold_figures
 from prefrl.rewards.questions import Vote
 from prefrl.rewards.verifiers import rubric
+from prefrl.types import Prompt
 
 
 class Reader:
@@ -59,10 +62,26 @@ def test_rubrics_of_each_prompt_and_replies_that_cannot_be_read(rollout, reader)
     assert (str(failed.status), failed.score, failed.evidence) == ("error", None, "no verdict")
 
 
-@pytest.mark.parametrize("criteria", [[], [""], [{"weight": 1}], [{"text": "a", "weight": 0}], [3]])
+@pytest.mark.parametrize(
+    "criteria",
+    [
+        [],
+        [""],
+        [{"weight": 1}],
+        [{"text": "a", "weight": 0}],
+        [{"text": "a", "weight": math.nan}],
+        [{"text": "a", "weight": math.inf}],
+        [{"text": "a", "weight": True}],
+        [{"text": "a", "weight": -1}],
+        ["a", {"text": "a", "weight": 2}],
+        [3],
+    ],
+)
 def test_what_is_no_rubric(reader, criteria):
     with pytest.raises(RewardError, match="rubric"):
         rubric(criteria, model="any")
+    with pytest.raises(RewardError, match="rubric"):  # before anything is learnt
+        gold_figures(rubric(column="rubric", model="any"), [Prompt(id="p", text="q", columns={"rubric": criteria})])
 
 
 def test_settings(reader):

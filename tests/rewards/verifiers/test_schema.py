@@ -1,11 +1,14 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
 from prefrl.errors import ConfigError
+from prefrl.recipes.golds import gold_figures
 from prefrl.rewards.verifiers.schema import json_schema
+from prefrl.types import Prompt
 
 PERSON = {
     "type": "object",
@@ -64,3 +67,27 @@ def test_wrong_schemas(tmp_path):
         json_schema()
     with pytest.raises(ConfigError, match="credit='some'"):
         json_schema(PERSON, credit="some")
+
+
+def test_a_wrong_schema_of_a_prompt_is_told_before_anything_is_learnt():
+    rows = [Prompt(id="p", text="q", columns={"schema": json.dumps(schema)}) for schema in (PERSON, {"type": "thing"})]
+    assert gold_figures(json_schema(column="schema"), rows[:1]) == {}
+    with pytest.raises(ConfigError, match="the schema is not valid"):
+        gold_figures(json_schema(column="schema"), rows)
+
+
+def test_what_takes_for_ever_is_a_timeout_and_costs_itself_alone(rollout):
+    slow = json_schema({"properties": {"a": {"pattern": "^(a+)+$"}}}, strict=False)
+    texts = ['{"a": "aa"}', json.dumps({"a": "a" * 40 + "!"}), "```\n" + " " * 300_000 + "x", '{"a": "b"}']
+    start = time.monotonic()
+    verdicts = slow.verdicts([rollout(text) for text in texts])
+    assert [str(verdict.status) for verdict in verdicts] == ["ok", "timeout", "timeout", "ok"]
+    assert [verdict.score for verdict in verdicts] == [1.0, None, None, 0.0]
+    assert time.monotonic() - start < 60  # each has a second of work; the machine may be busy
+
+
+@pytest.mark.parametrize(("nest", "score"), [(50, 1.0), (100_000, 0.0)])
+def test_deep_nesting_is_the_policys_own_failure(rollout, nest, score):
+    tree = {"properties": {"a": {"$ref": "#"}}, "type": "object"}
+    (verdict,) = json_schema(tree).verdicts([rollout('{"a": ' * nest + "{}" + "}" * nest)])
+    assert (verdict.score, verdict.parts["parsed"]) == (score, score)

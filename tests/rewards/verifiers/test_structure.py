@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from prefrl.errors import ConfigError
@@ -15,6 +17,11 @@ from prefrl.rewards.verifiers.structure import elements, think_format, xml_forma
         ("<a>1</a><b>2</b> and more", 2 / 3, 1.0),
         ("<a>1</a><b> </b>", 0.5, 1.0),
         ("<a>1</a><a>1</a><b>2</b>", 0.5, 1.0),
+        ("<a></a><a>1</a><b>2</b>", 0.5, 1.0),  # a stands twice, once with nothing in it
+        ("<a>1</a><b>2<a>3</a></b>", 0.5, 1.0),
+        ("<A>1</A><b>2</b>", 0.5, 1.0),
+        ("<a >1</a><b>2</b>", 0.0, 0.0),  # `<a >` is text, so that </a> was never opened
+        ("```\n<a>1</a>\n```<b>好</b>", 2 / 3, 1.0),
         ("<a>1<b>2</b></a>", 0.5, 1.0),
         ("<a>1<b></a>2</b>", 0.0, 0.0),
         ("<a>1", 0.0, 0.0),
@@ -33,7 +40,8 @@ def test_tags_stand_once_in_order_and_truly_nested(rollout, text, score, parsed)
 def test_tags_may_be_empty_and_stand_among_words_where_that_is_allowed(rollout):
     loose = xml_format(["a", "b"], only=False, filled=False)
     assert loose.score([rollout("First <a></a> then <b>2</b>.")])[0].value == 1.0
-    assert elements("x <c> y <a>1</a>", ["a"])[0].content == "1"
+    text = "x <c> y <a>1</a>"
+    assert text[elements(text, ["a"])[0].inside] == "1"
 
 
 @pytest.mark.parametrize("tags", [[], ["a", "a"], ["a b"], ["<a>"]])
@@ -66,3 +74,11 @@ def test_a_prompt_that_opens_the_block(rollout):
     assert opened.score([rollout("<think>Two.</think>4")])[0].value == 0.0
     with pytest.raises(ConfigError, match="expected a name"):
         think_format("<think>")
+
+
+@pytest.mark.parametrize("text", ["<a>" * 100_000, "<a>" * 50_000 + "</a>" * 50_000, "<a><b>" * 50_000, "<" * 300_000])
+def test_no_text_takes_long_or_much_memory(rollout, text):
+    start = time.process_time()
+    assert xml_format(["a", "b"]).score([rollout(text)])[0].value == 0.0
+    assert think_format("a").score([rollout(text)])[0].value == 0.0
+    assert time.process_time() - start < 1.0

@@ -15,6 +15,11 @@ from prefrl.rewards.verifiers.style import language, repeated_share, repetition
         ("one two", 3, 0.0),
         ("", 3, 0.0),
         ("好好好好", 1, 0.75),  # without spaces a character is a word
+        ("สวัส", 1, 0.25),
+        ("हिन्दी में हिन्दी", 1, 1 / 3),  # vowel signs do not part words
+        ("cafe\u0301 cafe\u0301", 1, 0.5),
+        ("\u0130stanbul \u0130STANBUL", 1, 0.5),
+        ("a好a", 1, 1 / 3),
     ],
 )
 def test_repeated_share(text, n, share):

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, inspect, text
 from prefrl.data.store.engine import APPLICATION, Database
 from prefrl.errors import DataError
 
-VERSION = 2  # of the tables; the name of the newest file in versions/ begins with it
+VERSION = 3  # of the tables; the name of the newest file in versions/ begins with it
 _TABLE = "alembic_version"
 
 

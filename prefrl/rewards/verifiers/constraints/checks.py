@@ -1,7 +1,17 @@
 """The 25 verifiable instructions of IFEval (Zhou et al. 2023, arXiv:2311.07911) as functions of a text.
 
 Each follows the published rules, also where they surprise: words are runs of letters and digits, paragraphs are parted
-by `***`, sections and highlighted parts are at least so many, bullets exactly so many.
+by `***`, sections and highlighted parts are at least so many, bullets exactly so many, a keyword may be part of a word.
+All take time that grows with the length of the text, whatever it holds. On purpose they differ in this:
+
+- arguments are words, never regular expressions, and an empty one is an error; a forbidden word may end in a sign (C++)
+  or stand in a script that has no spaces
+- `constrained_response` takes any case, and one answer only
+- sentences and words in capitals are found by the rules of `sentences`, not by those of NLTK
+- several empty lines part paragraphs as one does in `nth_paragraph_first_word`
+- English in capitals is told from its small letters; a language that cannot be told is not the one asked for
+- NaN and Infinity are not JSON
+- relations are `at least` and `less than`, and also `at most`, `more than` and `exactly`
 """
 
 from __future__ import annotations
@@ -11,7 +21,6 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from prefrl.errors import RewardError, did_you_mean
 from prefrl.rewards.verifiers.constraints.languages import is_language
 from prefrl.rewards.verifiers.constraints.sentences import count_sentences, split_words, tokens
 
@@ -23,20 +32,8 @@ RELATIONS: dict[str, Callable[[int, int], bool]] = {
     "exactly": lambda count, bound: count == bound,
 }
 _ANSWERS = ("my answer is yes.", "my answer is no.", "my answer is maybe.")
-_FENCE = re.compile(r"^```(?:json)?\s*|\s*```$", re.IGNORECASE)
-
-
-def compare(count: int, relation: str, bound: int) -> bool:
-    """Whether a count stands in a relation to a bound.
-
-    Raises:
-        RewardError: an unknown relation: passing everything, or nothing, would be a wrong reward.
-    """
-    if relation not in RELATIONS:
-        raise RewardError(
-            f"unknown relation {relation!r}; valid: {', '.join(RELATIONS)}.{did_you_mean(relation, RELATIONS)}"
-        )
-    return RELATIONS[relation](count, int(bound))
+_OPENING = re.compile(r"```(?:json)?", re.IGNORECASE)
+_NO_SPACES = r"[\u3040-\u30ff\u3400-\u9fff\u0e00-\u0eff]"  # scripts that run words together
 
 
 def keywords(text: str, keywords: Sequence[str]) -> bool:
@@ -46,17 +43,17 @@ def keywords(text: str, keywords: Sequence[str]) -> bool:
 
 def keyword_frequency(text: str, keyword: str, frequency: int, relation: str) -> bool:
     """A keyword occurs so often, in any case."""
-    return compare(len(re.findall(re.escape(keyword), text, re.IGNORECASE)), relation, frequency)
+    return RELATIONS[relation](len(re.findall(re.escape(keyword), text, re.IGNORECASE)), frequency)
 
 
 def forbidden_words(text: str, forbidden_words: Sequence[str]) -> bool:
     """None of the words occurs as a whole word."""
-    return not any(re.search(rf"\b{re.escape(word)}\b", text, re.IGNORECASE) for word in forbidden_words)
+    return not any(_occurs_alone(word, text) for word in forbidden_words)
 
 
 def letter_frequency(text: str, letter: str, let_frequency: int, let_relation: str) -> bool:
     """A character occurs so often, in any case."""
-    return compare(text.lower().count(letter.lower()), let_relation, let_frequency)
+    return RELATIONS[let_relation](text.lower().count(letter.lower()), let_frequency)
 
 
 def response_language(text: str, language: str) -> bool:
@@ -66,7 +63,7 @@ def response_language(text: str, language: str) -> bool:
 
 def number_sentences(text: str, num_sentences: int, relation: str) -> bool:
     """So many sentences."""
-    return compare(count_sentences(text), relation, num_sentences)
+    return RELATIONS[relation](count_sentences(text), num_sentences)
 
 
 def number_paragraphs(text: str, num_paragraphs: int) -> bool:
@@ -78,7 +75,7 @@ def number_paragraphs(text: str, num_paragraphs: int) -> bool:
 
 def number_words(text: str, num_words: int, relation: str) -> bool:
     """So many words."""
-    return compare(len(split_words(text)), relation, num_words)
+    return RELATIONS[relation](len(split_words(text)), num_words)
 
 
 def nth_paragraph_first_word(text: str, num_paragraphs: int, nth_paragraph: int, first_word: str) -> bool:
@@ -92,7 +89,8 @@ def nth_paragraph_first_word(text: str, num_paragraphs: int, nth_paragraph: int,
 
 def number_placeholders(text: str, num_placeholders: int) -> bool:
     """At least so many `[placeholders]`."""
-    return len(re.findall(r"\[.*?\]", text)) >= num_placeholders
+    lines = (line[: line.rfind("]") + 1] for line in text.split("\n"))  # no bracket is left open: time is linear
+    return sum(len(re.findall(r"\[[^\]]*\]", line)) for line in lines) >= num_placeholders
 
 
 def postscript(text: str, postscript_marker: str) -> bool:
@@ -104,12 +102,12 @@ def postscript(text: str, postscript_marker: str) -> bool:
 
 def number_bullet_lists(text: str, num_bullets: int) -> bool:
     """Exactly so many lines that begin with `*` or `-`."""
-    stars = re.findall(r"^\s*\*[^\*].*$", text, re.MULTILINE)
-    return len(stars) + len(re.findall(r"^\s*-.*$", text, re.MULTILINE)) == num_bullets
+    stars = re.findall(r"^[^\S\n]*\*[^*].*$", text, re.MULTILINE)
+    return len(stars) + len(re.findall(r"^[^\S\n]*-.*$", text, re.MULTILINE)) == num_bullets
 
 
 def constrained_response(text: str) -> bool:
-    """`My answer is yes.`, `My answer is no.` or `My answer is maybe.` is said, in any case, and only one of them."""
+    """`My answer is yes.`, `My answer is no.` or `My answer is maybe.` is said, and only one of them."""
     return sum(answer in text.lower() for answer in _ANSWERS) == 1
 
 
@@ -127,8 +125,10 @@ def multiple_sections(text: str, section_spliter: str, num_sections: int) -> boo
 
 def json_format(text: str) -> bool:
     """The whole text is JSON, bare or in one fenced block."""
+    whole = text.strip()
+    opened = _OPENING.match(whole)
     try:
-        json.loads(_FENCE.sub("", text.strip()).strip(), parse_constant=_no_constant)
+        json.loads(whole[opened.end() if opened else 0 :].removesuffix("```").strip(), parse_constant=_no_constant)
     except (ValueError, RecursionError):
         return False
     return True
@@ -136,7 +136,8 @@ def json_format(text: str) -> bool:
 
 def title(text: str) -> bool:
     """A title in `<<double angular brackets>>`."""
-    return any(found.strip("<> ").strip() for found in re.findall(r"<<[^\n]+>>", text))
+    spans = ((line, line.find("<<"), line.rfind(">>")) for line in text.split("\n"))
+    return any(line[start:end].lstrip("<").rstrip(">").strip() for line, start, end in spans if 0 <= start < end)
 
 
 def two_responses(text: str) -> bool:
@@ -147,9 +148,8 @@ def two_responses(text: str) -> bool:
 
 
 def repeat_prompt(text: str, prompt_to_repeat: str) -> bool:
-    """The text begins with the request, word for word, in any case, and says something after it."""
-    wanted, said = prompt_to_repeat.strip().lower(), text.strip().lower()
-    return bool(wanted) and said.startswith(wanted)
+    """The text begins with the request, word for word, in any case."""
+    return text.strip().lower().startswith(prompt_to_repeat.strip().lower())
 
 
 def end_checker(text: str, end_phrase: str) -> bool:
@@ -159,11 +159,11 @@ def end_checker(text: str, end_phrase: str) -> bool:
 
 def capital_word_frequency(text: str, capital_frequency: int, capital_relation: str) -> bool:
     """So many words all in capitals."""
-    return compare(sum(word.isupper() for word in tokens(text)), capital_relation, capital_frequency)
+    return RELATIONS[capital_relation](sum(word.isupper() for word in tokens(text)), capital_frequency)
 
 
 def english_capital(text: str) -> bool:
-    """English, all in capitals."""
+    """English, all in capitals; a guess by its small letters, for those of languages are told by them."""
     return text.isupper() and is_language(text.lower(), "en")
 
 
@@ -214,6 +214,13 @@ CHECKS: Mapping[str, Callable[..., bool]] = {
 
 def _occurs(word: str, text: str) -> bool:
     return bool(re.search(re.escape(word), text, re.IGNORECASE))
+
+
+def _occurs_alone(word: str, text: str) -> bool:
+    """Whether a word stands in a text as a word of its own, where its script parts words."""
+    before = "" if re.match(_NO_SPACES, word) else r"(?<!\w)"
+    after = "" if re.match(_NO_SPACES, word[-1:]) else r"(?!\w)"
+    return bool(re.search(before + re.escape(word) + after, text, re.IGNORECASE))
 
 
 def _no_constant(name: str) -> Any:

@@ -11,9 +11,9 @@ _PROTECTED = (
     re.compile(r"(?<=\d)\.(?=\d)"),  # a decimal point
     re.compile(r"\b[A-Z]\.(?=\s?[A-Z])"),  # an initial
     re.compile(r"(?<=\w)\.(?=\w)"),  # an address on the web
-    re.compile(r"(?m)^\s*\d+\.(?=\s)"),  # the number of a list item
+    re.compile(r"(?m)^[^\S\n]*\d+\.(?=\s)"),  # the number of a list item
 )
-_END = re.compile(r"(?:[.!?]+[\"'\u201d\u2019)\]]*|[\u3002\uff01\uff1f]+)(?:\s+|$)?|\n\s*\n")
+_END = re.compile(r"(?:[.!?]+[\"'\u201d\u2019)\]]*|[\u2026\u3002\uff01\uff1f\u061f\u06d4\u0964]+)(?:\s+|$)?|\n\s*\n")
 _TOKEN = re.compile(r"[^\W_]+(?:[-'\u2019][^\W_]+)*")
 
 

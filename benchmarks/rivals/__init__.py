@@ -1,0 +1,1 @@
+"""Labelling apps on the same pairs, for `benchmarks/annotate_rivals.py`."""
