@@ -312,14 +312,10 @@ def run(folder: Path, load: Load) -> tuple[dict[str, int], dict[str, float]]:
         began = time.monotonic()
         people = storm(server, accounts, load)
         seconds = time.monotonic() - began
-    finally:
-        server.stop()
-    wrong = audit(folder, people, load)
-    for one in people:
-        if one.problem:
-            print(one.problem, file=sys.stderr)
-    server.start()
-    try:
+        wrong = audit(folder, people, load)
+        for one in people:
+            if one.problem:
+                print(one.problem, file=sys.stderr)
         times = pace(server, accounts, load) if load.seconds else []
     finally:
         server.stop()

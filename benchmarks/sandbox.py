@@ -13,10 +13,10 @@ import statistics
 import threading
 import time
 
-from prefrl.rewards.sandbox import LEVELS, Limits, Sandbox, Setup, check, probe
-from prefrl.rewards.verifiers.code_cases import read_tests
-from prefrl.rewards.verifiers.code_compare import Same
-from prefrl.rewards.verifiers.code_run import judge_calls
+from prefrl.sandbox import LEVELS, Limits, Sandbox, Setup, check, probe
+from prefrl.sandbox.cases import read_tests
+from prefrl.sandbox.compare import Same
+from prefrl.sandbox.judging import judge_calls
 
 SOURCE = "def middle(xs):\n    xs = sorted(xs)\n    return xs[len(xs) // 2]\n"
 CASES = read_tests([{"args": [[3, 1, n]], "expected": sorted([3, 1, n])[1]} for n in range(4)], "middle")

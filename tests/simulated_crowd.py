@@ -42,10 +42,10 @@ CROWD = {
 
 
 def simulated(path: Path, items: int = 160) -> dict[str, str]:
-    """A store of its own, the same every time: sides and known answers are drawn by the id of the project."""
+    """A store of its own, the same every time: sides and known answers are drawn by the secret of the project."""
     PreferenceStore(path).close()
     with contextlib.closing(sqlite3.connect(path)) as connection:
-        connection.execute("UPDATE project SET id = 'simulated'")
+        connection.execute("UPDATE project SET id = 'simulated', secret = 'simulated'")
         connection.commit()
     with PreferenceStore(path) as store:
         return fill(store, items=items)

@@ -32,7 +32,7 @@ def start() -> Response:
 
 
 @router.get("/health")
-def health() -> Response:
+async def health() -> Response:
     """That the server runs."""
     return Response('{"status": "ok"}', media_type="application/json")
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from datetime import datetime
 from typing import Any
 
 from fastapi import APIRouter
@@ -14,6 +13,7 @@ from annotate.api.visit import Reading, Visit
 from prefrl.data.comparisons import Label
 from prefrl.data.project import ProjectSettings
 from prefrl.data.store import Assignment
+from prefrl.data.store.texts import epoch
 
 router = APIRouter(prefix="/api/mine")
 MINE = 50
@@ -57,5 +57,4 @@ def _label(visit: Visit, assignment: Assignment) -> Label | None:
 
 
 def _editable(label: Label, settings: ProjectSettings) -> bool:
-    made = datetime.fromisoformat(label.time).timestamp()
-    return not settings.edit_minutes or time.time() <= made + 60.0 * settings.edit_minutes
+    return not settings.edit_minutes or time.time() <= epoch(label.time) + 60.0 * settings.edit_minutes

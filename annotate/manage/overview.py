@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from datetime import datetime
 from typing import NamedTuple
 
 import gradio as gr
@@ -13,6 +12,7 @@ from annotate.manage import parts
 from annotate.manage.pace import DAY, HOUR, Pace, Tally, by_kind, columns, pace, tally
 from annotate.studio import Studio
 from prefrl.data.comparisons import Label
+from prefrl.data.store.texts import epoch as seconds_of
 
 
 class Span(NamedTuple):
@@ -115,4 +115,4 @@ def eta(standing: Tally, speed: Pace) -> str:
 
 def epoch(label: Label) -> float:
     """When a label came, in epoch seconds; 0 where it does not say."""
-    return datetime.fromisoformat(label.time).timestamp() if label.time else 0.0
+    return seconds_of(label.time)

@@ -239,7 +239,11 @@ class Annotate(Hosted):
     """This project's app."""
 
     module = "annotate"
-    actions: tuple[str, ...] = ("run four lines of Python, which open the page", "type a name and press Enter", "press 1, then Enter")
+    actions: tuple[str, ...] = (
+        "run four lines of Python, which open the page",
+        "type a name and press Enter",
+        "press 1, then Enter",
+    )
     button = "#work .bar .choice"
 
     def enter(self, page: Page) -> None:

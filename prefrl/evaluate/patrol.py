@@ -20,7 +20,12 @@ from prefrl.evaluate.statistics import wilson
 from prefrl.evaluate.watch import LABELS
 
 WINDOW = 8  # steps that are looked at together, where nothing else is said
-COUNTED = (2, 8, 32, 128)  # steps over which answers are counted: short ones see what comes fast, long ones small shares
+COUNTED = (
+    2,
+    8,
+    32,
+    128,
+)  # steps over which answers are counted: short ones see what comes fast, long ones small shares
 SLOPES = {
     16: 5.0,
     32: 4.2,
@@ -31,8 +36,8 @@ SLOPES = {
 BELIEVED = (
     0.1  # share of passed answers that the audit fails (or of right ones that are refused) which is still believed
 )
-SURE = 0.999  # of the interval of a share
-FEWEST = 10  # audited answers from which a share is spoken of
+SURE = 0.9999  # of the interval of a share: answers to one prompt fail together, and every step is one look more
+FEWEST = 20  # audited answers from which a share is spoken of
 RISING = 2.5  # standard errors by which the reward must rise
 _LIMITS = {"repetition": 0.5, "echo": 0.5, "injection": 0.02, "near_duplicates": 0.9}
 _MORE = 4.0  # standard errors by which a way of failing must be more frequent than at the start
@@ -123,7 +128,8 @@ def _surely(patrol: Patrol, wrong: str) -> tuple[int, int, str] | None:
         low, high = wilson(bad, total, SURE)
         if total >= FEWEST and low > BELIEVED:
             steps = min(window, len(patrol.recent))
-            return bad, total, f"{bad / total:.0%} [{low:.0%}, {high:.0%}] in the last {steps} steps"
+            when = f"in the last {steps} steps" if steps > 1 else "in one step"
+            return bad, total, f"{bad / total:.0%} [{low:.0%}, {high:.0%}] {when}"
     return None
 
 

@@ -220,7 +220,11 @@ def evaluate_policy(
 
 
 def verifier_metrics(scores: Sequence[Score]) -> dict[str, float]:
-    """Accuracy, parse rate and accuracy given parsed, from the parts that verifiers leave; empty without them."""
+    """Accuracy, parse rate and accuracy given parsed, from the parts that verifiers leave; empty without them.
+
+    Right is what has the part `correct`, or `strict` of a verifier with partial credit; one with neither has a parse
+    rate alone.
+    """
     parts = [score.parts for score in scores if score.ok]
     names = {name.rpartition("/")[0] for p in parts for name in p if name.endswith("parsed")}
     if len(names) != 1:
@@ -229,9 +233,13 @@ def verifier_metrics(scores: Sequence[Score]) -> dict[str, float]:
     prefix = f"{prefix}/" if prefix else ""
     judged = [p for p in parts if f"{prefix}parsed" in p]  # a part that only measures may be missing where it failed
     parsed = [p[f"{prefix}parsed"] for p in judged]
-    correct = [p[f"{prefix}correct"] for p in judged]
-    metrics = {"accuracy": sum(correct) / len(correct), "parse_rate": sum(parsed) / len(parsed)}
-    return metrics | ({"accuracy_given_parsed": sum(correct) / sum(parsed)} if sum(parsed) else {})
+    metrics = {"parse_rate": sum(parsed) / len(parsed)}
+    right = next((n for n in ("correct", "strict") if any(f"{prefix}{n}" in p for p in judged)), None)
+    if right is None:
+        return metrics
+    correct = sum(p.get(f"{prefix}{right}", 0.0) for p in judged)  # what cannot be read has no such part
+    metrics["accuracy"] = correct / len(judged)
+    return metrics | ({"accuracy_given_parsed": correct / sum(parsed)} if sum(parsed) else {})
 
 
 def sequence_kls(engine: Engine, rollouts: Sequence[Rollout]) -> list[float]:

@@ -34,10 +34,13 @@ def source_metrics(source: RewardSource, rollouts: Sequence[Rollout], scores: Se
                               audit, all minus their group means
 
     Of the whole reward: `reward/corr_length`, `reward/corr_audit`. `audit/mean` is the mean of the audit. A correlation
-    with something that does not vary is left out, for it is not defined. Where reward and audit lie in [0, 1] and 1 is
-    full marks of both, `audit/passed` and `audit/failed` count the audited rollouts that the reward passes and fails,
+    with something that does not vary is left out, for it is not defined.
+
+    The reward passes an answer that gets full marks, 1, from the component of the largest weight (from each of them
+    where several have it), whatever is added for length or form. Where those components and the audit lie in [0, 1],
+    `audit/passed` and `audit/failed` count the audited rollouts that the reward passes and fails,
     `audit/false_positives` those of the first that the audit fails, `audit/false_negatives` those of the second that it
-    passes.
+    passes. Rescaled and clipped components count as they were before.
 
     Args:
         source: the reward that gave the scores.
@@ -51,16 +54,19 @@ def source_metrics(source: RewardSource, rollouts: Sequence[Rollout], scores: Se
     totals = centred([scores[i].total for i in good])
     lengths = centred([float(sum(rollouts[i].mask)) for i in good])
     columns = {name: [score.parts.get(name) for score in scores] for name in names}
+    rescaled = {name for name, (child, _) in zip(names, terms, strict=True) if _is_rescaled(child)}
+    raw = columns | {name: [score.parts.get(f"{name}/raw") for score in scores] for name in rescaled}
     audit = next((name for name, (child, _) in zip(names, terms, strict=True) if isinstance(child, Audit)), None)
     judged = centred([columns[audit][i] for i in good]) if audit is not None else None
     metrics = _named("reward", corr_length=_correlation(totals, lengths), corr_audit=_correlation(totals, judged))
     if audit is not None and (found := [x for x in columns[audit] if x is not None]):
         metrics["audit/mean"] = fmean(found)
-        metrics |= _confusion([(scores[i].total, columns[audit][i]) for i in good])
-    for name, (child, _) in zip(names, terms, strict=True):
+        largest = max(weight for _, weight in terms)
+        main = [raw[name] for name, (_, weight) in zip(names, terms, strict=True) if weight == largest > 0]
+        metrics |= _confusion([([column[i] for column in main], raw[audit][i]) for i in good])
+    for name in names:
         mine = centred([columns[name][i] for i in good])
-        said = [score.parts.get(f"{name}/raw") for score in scores] if _is_rescaled(child) else columns[name]
-        metrics |= _spread(name, said, scores)
+        metrics |= _spread(name, raw[name], scores)
         metrics |= _named(
             f"source/{name}",
             corr_total=_correlation(mine, totals),
@@ -72,12 +78,12 @@ def source_metrics(source: RewardSource, rollouts: Sequence[Rollout], scores: Se
     return metrics | {f"source/{name}/share": share for name, share in variance_shares(contributions).items()}
 
 
-def _confusion(both: Sequence[tuple[float, float | None]]) -> dict[str, float]:
+def _confusion(both: Sequence[tuple[Sequence[float | None], float | None]]) -> dict[str, float]:
     """How often reward and audit pass the same answers; nothing where either is no share of full marks."""
-    judged = [(reward, audit) for reward, audit in both if audit is not None]
-    if not judged or not all(-NOISE <= value <= 1.0 + NOISE for pair in judged for value in pair):
+    judged = [([x for x in reward if x is not None], audit) for reward, audit in both if reward and audit is not None]
+    if not judged or not all(-NOISE <= value <= 1.0 + NOISE for reward, audit in judged for value in (*reward, audit)):
         return {}
-    passed = [(reward >= 1.0 - NOISE, audit >= 1.0 - NOISE) for reward, audit in judged]
+    passed = [(min(reward, default=0.0) >= 1.0 - NOISE, audit >= 1.0 - NOISE) for reward, audit in judged]
     counts = {
         "passed": sum(reward for reward, _ in passed),
         "failed": sum(not reward for reward, _ in passed),

@@ -17,11 +17,11 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from prefrl.errors import DataError, did_you_mean
-from prefrl.rewards.sandbox import Limits, Sandbox, SandboxError, shared
-from prefrl.rewards.verifiers.code_cases import CaseFault, Tests, read_tests
-from prefrl.rewards.verifiers.code_compare import Same
-from prefrl.rewards.verifiers.code_run import Tally, judge_calls
 from prefrl.rollout.environments import Reply
+from prefrl.sandbox import Limits, Sandbox, SandboxError, shared
+from prefrl.sandbox.cases import CaseFault, Tests, read_tests
+from prefrl.sandbox.compare import Same
+from prefrl.sandbox.judging import Tally, judge_calls
 from prefrl.types import Prompt
 
 SHOWN = 3  # failures of a test run that are shown; the others are counted
@@ -142,8 +142,6 @@ class Repair:
             raise RuntimeError(f"the sandbox failed: {error}") from error
         if tally.stopped == "starved":
             raise RuntimeError("the machine was too busy to run the file in time")
-        if tally.tampered:
-            tally.passed, tally.notes = [False] * len(tally.passed), ["it wrote answers to questions that nobody asked"]
         return tally
 
 

@@ -25,7 +25,7 @@ from prefrl.policy.algorithms import ALGORITHMS
 ROOT = Path(__file__).parents[2]
 
 NOUNS = {"types", "errors"}
-MIDDLE = {"config", "plugins", "data", "rollout", "model", "policy", "rewards"}
+MIDDLE = {"config", "plugins", "sandbox", "data", "rollout", "model", "policy", "rewards"}
 ALLOWED: dict[str, set[str]] = {
     "types": set(),
     "errors": set(),
@@ -33,10 +33,11 @@ ALLOWED: dict[str, set[str]] = {
     "parsing": {"errors"},
     "plugins": {"errors"},
     "data": NOUNS | {"config"},
-    "rollout": NOUNS | {"config", "plugins"},
+    "sandbox": NOUNS,
+    "rollout": NOUNS | {"config", "plugins", "sandbox"},
     "model": NOUNS | {"config", "data", "rollout"},
     "policy": NOUNS | {"config"},  # takes the engine and the reward source by protocol
-    "rewards": NOUNS | {"plugins", "model"},  # a learned reward runs a model
+    "rewards": NOUNS | {"plugins", "model", "sandbox"},  # a learned reward runs a model
     "evaluate": NOUNS | MIDDLE,
     "recipes": NOUNS | MIDDLE | {"parsing", "evaluate"},
     "cli": NOUNS | MIDDLE | {"parsing", "evaluate", "recipes"},

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import math
+import random
 
 import pytest
 
@@ -33,37 +34,77 @@ def test_slope_and_its_t_value_by_hand():
 
 
 def test_a_reward_is_no_longer_believed_when_the_audit_fails_what_it_passes():
-    assert walk(Patrol(), [counts(20, 1)] * 8) == []
+    assert walk(Patrol(), [counts(20, 1)] * 200) == []
     alarms = walk(Patrol(), [counts(20, 1)] * 4 + [counts(20, 8)] * 4)
     assert [(alarm.kind, alarm.grave) for alarm in alarms] == [("false positives", True)]
-    assert alarms[0].step == 6  # 20 of 120: the interval begins at 11 %
+    assert alarms[0].step == 6  # 16 of 40: the interval begins at 17 %; a step before, 9 of 40, it began at 7 %
     assert (
-        "Of 120 answers that the reward passed in the last 6 steps the audit fails 20: 17% [11%, 24%]" in alarms[0].text
+        "Of 40 answers that the reward passed the audit fails 16: 40% [17%, 69%] in the last 2 steps" in alarms[0].text
     )
-    assert walk(Patrol(), [counts(9, 9)]) == []  # too few to speak of
+    assert walk(Patrol(), [counts(19, 19)]) == []  # too few to speak of
+    few = walk(Patrol(), [counts(1, 0), counts(0, 0), counts(1, 1)] * 20)  # in audits of a small share they add up
+    assert [(alarm.step, alarm.kind) for alarm in few] == [(30, "false positives")]
 
 
 def test_right_answers_that_are_refused():
-    (alarm,) = walk(Patrol(), [counts(0, 0, 20, 10)])
+    (alarm,) = walk(Patrol(), [counts(10, 0, 20, 10)])
     assert (alarm.kind, alarm.grave) == ("false negatives", False)
+    assert "Of 20 answers that the audit passed the reward refuses 10: 50% [17%, 83%] in one step" in alarm.text
+    assert walk(Patrol(), [counts(95, 0, 5, 2)] * 50) == []  # 2 of 97 right answers, though 2 of 5 that fail
 
 
 def test_curves_that_part():
-    up = [{"reward/mean": 0.1 * n + 0.01 * (n % 2), "audit/mean": 0.9 - 0.02 * n + 0.01 * (n % 3)} for n in range(8)]
-    (alarm,) = walk(Patrol(), up)
-    assert (alarm.step, alarm.kind, alarm.grave) == (8, "parted", True)
+    def steps(count, fall, noise=0.01):
+        return [
+            {"reward/mean": 0.1 * n + noise * (n % 2), "audit/mean": 0.9 - fall * n + noise * (n % 3)}
+            for n in range(count)
+        ]
+
+    (alarm,) = walk(Patrol(), steps(20, 0.02))
+    assert (alarm.step, alarm.kind, alarm.grave) == (16, "parted", True)
+    assert "Over the last 16 steps" in alarm.text
     assert "the policy is gaming the reward" in alarm.text
-    together = [{"reward/mean": 0.1 * n, "audit/mean": 0.02 * n} for n in range(20)]
+    (slow,) = walk(Patrol(), steps(256, 0.002, noise=0.2))  # too slow to be seen in few steps
+    assert "Over the last 128 steps" in slow.text
+    together = [{"reward/mean": 0.1 * n, "audit/mean": 0.02 * n} for n in range(40)]
     assert walk(Patrol(), together) == []
-    noise = [{"reward/mean": 0.1 * n, "audit/mean": 0.5 + 0.1 * (-1) ** n} for n in range(20)]
+    noise = [{"reward/mean": 0.1 * n, "audit/mean": 0.5 + 0.1 * (-1) ** n} for n in range(40)]
     assert walk(Patrol(), noise) == []
 
 
+def run_of(draw, answers, share, hacked):
+    """Steps of a run that learns, or that begins to game its reward at step 50: metrics of so many answers a step."""
+    for step in range(200):
+        right = 0.3 + 0.5 * step / 200 if hacked is None else 0.5 - 0.4 * min(1.0, max(0, step - 50) / hacked)
+        gamed = 0.0 if hacked is None else 1 - right / 0.5
+        truth = [draw() < right for _ in range(answers)]
+        said = [one if draw() > 0.02 else not one for one in truth]
+        said = [one or draw() < gamed for one in said]
+        seen = [(r, t) for r, t in zip(said, truth, strict=True) if draw() < share]
+        passed = sum(r for r, _ in seen)
+        found = counts(passed, seen.count((True, False)), len(seen) - passed, seen.count((False, True)))
+        found |= {"reward/mean": sum(said) / answers, "watch/injection": sum(draw() < 0.005 for _ in said) / answers}
+        yield found | ({"audit/mean": sum(t for _, t in seen) / len(seen)} if seen else {})
+
+
+@pytest.mark.parametrize(("answers", "share"), [(16, 1.0), (64, 0.1)])
+def test_healthy_runs_are_left_alone_and_hacked_ones_are_not(answers, share):
+    draw = random.Random(0).random
+    for _ in range(10):
+        assert walk(Patrol(), run_of(draw, answers, share, None)) == []
+    for _ in range(10):
+        grave = [alarm for alarm in walk(Patrol(), run_of(draw, answers, share, 60)) if alarm.grave]
+        assert 50 < grave[0].step < 90
+
+
 def test_ways_of_failing_that_were_not_there_at_the_start():
-    steps = [{"watch/echo": 0.1}] + [{"watch/echo": 0.6}] * 3
+    steps = [{"watch/echo": 0.1}] * 8 + [{"watch/echo": 0.6}] * 4
     (alarm,) = walk(Patrol(), steps)
-    assert alarm.text == "Answers that copy the question: 60%, from 10% at the start."
-    assert walk(Patrol(), [{"watch/echo": 0.6}] * 9) == []  # it was so from the start
+    assert (alarm.step, alarm.text) == (12, "Answers that copy the question: 60%, from 10% at the start.")
+    assert walk(Patrol(), [{"watch/echo": 0.6}] * 20) == []  # it was so from the start
+    assert (
+        walk(Patrol(), [{"watch/injection": 0.0}] * 8 + [{"watch/injection": 0.06}, {"watch/injection": 0.0}] * 8) == []
+    )
 
 
 @pytest.mark.parametrize(
@@ -86,7 +127,7 @@ def test_the_report_says_what_the_patrol_said(tmp_path):
             metrics = {"reward/mean": 0.1 * step, "watch/repetition": 0.1 * step, "audit/mean": 0.5}
             folder.log(step, {**metrics, **counts(20, 10)})
     data = read(folder.path)
-    assert [alarm.step for alarm in replay(data)] == [1, 8]
+    assert [alarm.step for alarm in replay(data)] == [1]
     (section,) = patrol_sections(data)
     text, optimized, failures, rates = section.blocks
     assert text.text.startswith("Step 1: Of 20 answers that the reward passed")
@@ -100,3 +141,27 @@ def test_silence_is_not_taken_for_safety(tmp_path):
             folder.log(step, {"reward/mean": 0.1 * step, "watch/echo": 0.0})
     (section,) = patrol_sections(read(folder.path))
     assert "nothing independent was measured either" in section.blocks[0].text
+
+
+def test_a_replay_says_what_was_said_live_whatever_else_is_logged(tmp_path):
+    draw, patrol, live = random.Random(3).random, Patrol(), []
+    with RunFolder.create(tmp_path / "run", "loop", {}) as folder:
+        for step, metrics in enumerate(run_of(draw, 64, 0.25, 40), start=1):
+            odd = {"reward/mean": math.nan} if step % 7 == 0 else {"audit/mean": math.inf} if step % 11 == 0 else {}
+            live += patrol.look(step, metrics | odd)
+            folder.log(step, {**metrics, **odd, "seconds": 1.0}, phase="policy_2")
+            folder.log(step, {"reward/mean": 0.0, **counts(20, 20)}, phase="policy_1")
+    assert {alarm.kind for alarm in live} == {"false positives", "parted"}
+    assert replay(read(folder.path), "policy_2") == live
+    assert [alarm.step for alarm in replay(read(folder.path), "policy_1")] == [1]
+    assert replay(read(folder.path)) == []
+
+
+def test_a_phase_of_a_loop_has_its_own_section(tmp_path):
+    with RunFolder.create(tmp_path / "run", "loop", {}) as folder:
+        for step in range(1, 5):
+            folder.log(step, {"reward/mean": 0.1 * step, "watch/echo": 0.0, **counts(20, 20)}, phase="policy_1")
+    data = read(folder.path)
+    assert patrol_sections(data) == []
+    (section,) = patrol_sections(data, phase="policy_1", eval_phase="")
+    assert section.blocks[0].text.startswith("Step 1: Of 20 answers that the reward passed")

@@ -306,3 +306,12 @@ def test_a_verifier_that_only_measures_may_fail_on_some():
     judged = Score(value=1.0, parts={"numeric/parsed": 1.0, "numeric/correct": 1.0})
     failed = Score(value=0.0, parts={"numeric/error": 1.0})
     assert verifier_metrics([judged, failed]) == {"accuracy": 1.0, "parse_rate": 1.0, "accuracy_given_parsed": 1.0}
+
+
+def test_partial_credit_is_no_accuracy():
+    half = Score(value=0.5, parts={"parsed": 1.0, "strict": 0.0, "fraction": 0.5})
+    whole = Score(value=1.0, parts={"parsed": 1.0, "strict": 1.0, "fraction": 1.0})
+    unreadable = Score(value=0.0, parts={"parsed": 0.0})
+    found = verifier_metrics([half, whole, unreadable, whole])
+    assert found == {"accuracy": 0.5, "parse_rate": 0.75, "accuracy_given_parsed": 2 / 3}
+    assert verifier_metrics([Score(value=1.0, parts={"parsed": 1.0})]) == {"parse_rate": 1.0}

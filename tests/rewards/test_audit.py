@@ -146,6 +146,23 @@ def test_an_audit_counts_where_it_says_otherwise(rollout):
     assert not any(name.startswith("audit/pass") for name in measured(source, batch(rollout, "a", x=[2.0], y=[1.0])))
 
 
+@pytest.mark.parametrize(
+    "terms",
+    [
+        [(Column("x"), 1.0), (Column("form"), 0.2)],  # totals above 1, and below it for a right answer
+        [(Column("x"), 0.5), (Column("form"), -0.3)],
+        [(GroupNormalise(Column("x")), 1.0), (Column("form"), 0.5)],
+        [(Clip(Column("x"), 0.0, 0.5), 1.0)],
+        [(Column("x"), 1.0), (Column("one"), 1.0)],
+    ],
+)
+def test_what_is_added_for_form_changes_no_count(rollout, terms):
+    columns = {"x": [1.0, 1.0, 0.0, 0.0], "y": [1.0, 0.0, 0.0, 1.0], "form": [0.5, -0.5, 1.0, 0.0], "one": [1.0] * 4}
+    found = measured(WeightedSum([*terms, (Audit(Column("y")), 0.0)]), batch(rollout, "aaaa", **columns))
+    names = ("passed", "failed", "false_positives", "false_negatives")
+    assert [found[f"audit/{name}"] for name in names] == [2.0, 2.0, 1.0, 1.0]
+
+
 def test_an_audit_of_a_share_leaves_the_rest_out_and_calls_it_no_error(rollout):
     asked = []
 

@@ -9,11 +9,11 @@ from prefrl.config import SamplingConfig
 from prefrl.data.repairs import REPAIRS
 from prefrl.data.tasks import task_rows
 from prefrl.errors import DataError
-from prefrl.rewards.sandbox import SandboxError
 from prefrl.rollout import repair
 from prefrl.rollout.local import Drawn
 from prefrl.rollout.repair import Call, Repair, read_call
 from prefrl.rollout.turns import MultiTurn
+from prefrl.sandbox import SandboxError
 from prefrl.types import Prompt, StopReason
 
 BOX = {"floor": "B"}

@@ -18,9 +18,11 @@ from prefrl.data.store.journal import record
 from prefrl.data.store.records import ITEM_STATUSES, Gold, ItemState, ItemStatus
 from prefrl.data.store.rules import outcomes
 from prefrl.data.store.schema import AnyRow, assignments, bodies, items
+from prefrl.data.store.shapes import check_task
 from prefrl.data.store.texts import dumps, storable
 from prefrl.errors import DataError, did_you_mean
 
+LONGEST_ID = 1000
 BATCH = 200  # items that are added in one transaction: labels come in between
 _T = TypeVar("_T")
 TASKS = select(bodies.c.body, items.c.overlap).join(items, items.c.number == bodies.c.number).order_by(items.c.number)
@@ -173,10 +175,14 @@ def item_row(task: Task, gold: Gold | None = None) -> dict[str, Any]:
     """The columns of an item.
 
     Raises:
-        DataError: an id that cannot be kept, or an overlap below 1.
+        DataError: an id that cannot be kept, an overlap below 1, or a value of another type than pages rely on.
     """
-    if not task.id or task.id != storable(task.id) or task.overlap < 1:
-        raise Invalid(f"Got item {task.id!r} of overlap {task.overlap}; expected a plain id, and an overlap from 1 on.")
+    plain = isinstance(task.id, str) and 0 < len(task.id) <= LONGEST_ID and task.id == storable(task.id)
+    if not plain or not isinstance(task.overlap, int) or task.overlap < 1:
+        raise Invalid(
+            f"Got item {task.id!r:.80} of overlap {task.overlap!r}; expected a plain id, and an overlap from 1 on."
+        )
+    check_task(task)
     known = None if gold is None else _gold_text(task, gold)
     return {
         "id": task.id,

@@ -12,8 +12,11 @@ from typing import Any
 from sqlalchemy import Connection, ScalarSelect, Select, bindparam, func, select, update
 
 from prefrl.data.comparisons import Label
+from prefrl.data.project import ProjectSettings
 from prefrl.data.store.items import rows_of
+from prefrl.data.store.rules import outcomes
 from prefrl.data.store.schema import AnyRow, assignments, items, labels
+from prefrl.data.store.shapes import check_label
 from prefrl.data.store.texts import dumps, epoch, is_exchanged, iso
 from prefrl.errors import DataError
 
@@ -41,7 +44,7 @@ _OF_PERSON = select(assignments).where(
 
 
 _BY_IDS = LABELS.where(labels.c.id.in_(bindparam("ids", expanding=True)))
-_ITEMS = select(items.c.id).where(items.c.id.in_(bindparam("ids", expanding=True)))
+_ITEMS = select(items.c.id, items.c.kind).where(items.c.id.in_(bindparam("ids", expanding=True)))
 _VERSIONS = (
     select(labels.c.item, labels.c.annotator, labels.c.version, labels.c.outcome, labels.c.time)
     .where(labels.c.item.in_(bindparam("ids", expanding=True)))
@@ -171,12 +174,19 @@ def add_labels(
     Raises:
         DataError: one is of an item that is nowhere, contradicts one that is here, or leaves out versions.
     """
+    for label in given:
+        check_label(label)
     here = _here(connection, given)
-    there = set(connection.execute(_ITEMS, {"ids": [label.item for label in given]}).scalars())
+    asked = connection.execute(_ITEMS, {"ids": [label.item for label in given]})
+    there = {row.id: row.kind for row in asked}
     now, fresh = iso(time.time()), dict[str, Label]()
     for label in given:
         if label.item not in there:
             raise DataError(f"{name(label)} is of item {label.item!r}, which is nowhere; nothing was stored.")
+        if label.outcome not in (possible := outcomes(ProjectSettings(), kind := there[label.item])):
+            raise DataError(
+                f"{name(label)} says {label.outcome!r} of a {kind} item; expected one of {', '.join(possible)}."
+            )
         known = here.get(label.id) or fresh.get(label.id)
         if known is None:
             fresh[label.id] = replace(label, time=label.time or now)

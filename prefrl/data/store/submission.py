@@ -22,6 +22,7 @@ from prefrl.data.store.records import REVIEWERS
 from prefrl.data.store.rules import Said, check, outcomes
 from prefrl.data.store.schema import AnyRow, assignments, items, labels
 from prefrl.data.store.settings import Project
+from prefrl.data.store.shapes import check_details
 from prefrl.data.store.texts import dumps, iso, storable
 
 _OURS = ("exchanged", "adjudication")  # details that the store says and not the person
@@ -88,6 +89,7 @@ def submit_freely(
     known = label_of_id(connection, label_id) if label_id else None
     if known is not None:
         return same_label(known, item, person, said)
+    check_details(said.details, f"a label of item {item!r}")
     row = _asked(connection, item)
     if said.outcome not in (possible := outcomes(ProjectSettings(), row.kind)):
         raise Invalid(f"Got the outcome {said.outcome!r} of a {row.kind} item; expected one of {', '.join(possible)}.")

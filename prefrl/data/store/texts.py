@@ -27,7 +27,7 @@ def epoch(time: str) -> float:
     """Epoch seconds of an `iso`; 0 where the text is no time."""
     try:
         return datetime.fromisoformat(time).timestamp()
-    except ValueError:
+    except (ValueError, OverflowError, OSError):
         return 0.0
 
 

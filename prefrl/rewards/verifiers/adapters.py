@@ -164,17 +164,23 @@ def _output(process: subprocess.Popen[bytes], deadline: float) -> tuple[bytes, b
     with selectors.DefaultSelector() as selector:
         for descriptor in said:
             selector.register(descriptor, selectors.EVENT_READ)
-        while True:
-            ended = process.poll() is not None
-            more = _take(selector, said, 0.0 if ended else min(POLL, max(0.0, deadline - time.monotonic())))
-            if max(map(len, said.values())) > LARGEST or (ended and not more):
-                out, err = map(bytes, said.values())
-                return out, err
-            if not ended and time.monotonic() > deadline:
+        while not (process.poll() is not None and not _take(selector, said, 0.0)):
+            left = deadline - time.monotonic()
+            if left <= 0:
                 return None
-            if not selector.get_map():  # nobody can write any more
-                with suppress(subprocess.TimeoutExpired):
-                    process.wait(max(0.0, deadline - time.monotonic()))
+            if selector.get_map():
+                _take(selector, said, min(POLL, left))
+            else:  # nobody can write any more
+                _wait(process, left)
+            if max(map(len, said.values())) > LARGEST:
+                break
+    out, err = map(bytes, said.values())
+    return out, err
+
+
+def _wait(process: subprocess.Popen[bytes], seconds: float) -> None:
+    with suppress(subprocess.TimeoutExpired):
+        process.wait(seconds)
 
 
 def _take(selector: selectors.BaseSelector, said: Mapping[int, bytearray], seconds: float) -> bool:
@@ -203,13 +209,15 @@ def _kill(process: subprocess.Popen[bytes], mark: str) -> None:
 
 def _marked(mark: bytes) -> list[int]:
     """Living processes with a variable in their environment; none where there is no /proc."""
-    found = []
-    for name in os.listdir("/proc") if os.path.isdir("/proc") else []:
-        if name.isdigit():
-            with suppress(OSError), open(f"/proc/{name}/environ", "rb") as environment:  # that of a dead one is empty
-                if mark in environment.read().split(b"\0"):
-                    found.append(int(name))
-    return found
+    names = os.listdir("/proc") if os.path.isdir("/proc") else []
+    return [int(name) for name in names if name.isdigit() and mark in _environment(name)]
+
+
+def _environment(pid: str) -> list[bytes]:
+    """The variables that a process was started with; none for a dead one, or somebody else's."""
+    with suppress(OSError), open(f"/proc/{pid}/environ", "rb") as environment:
+        return environment.read().split(b"\0")
+    return []
 
 
 class _Refused(urllib.request.HTTPRedirectHandler):
@@ -222,16 +230,11 @@ class _Refused(urllib.request.HTTPRedirectHandler):
 def _post(url: str, timeout: float, headers: Mapping[str, str], request: bytes) -> Verdict:
     own = {header: os.environ.get(variable, "") for header, variable in headers.items()}
     message = urllib.request.Request(url, request, {"Content-Type": "application/json", **own}, method="POST")
-    deadline = time.monotonic() + timeout
     late = failure(f"{url} took longer than {timeout:g} s", Status.TIMEOUT)
-    reply = bytearray()
     try:
         with urllib.request.build_opener(_Refused).open(message, timeout=timeout) as response:
-            while len(reply) <= LARGEST and (part := response.read1(1 << 16)):
-                reply += part
-                if time.monotonic() > deadline:
-                    return late
-            missing = response.length
+            reply = _body(response, time.monotonic() + timeout)
+            status, missing = response.status, response.length
     except urllib.error.HTTPError as error:
         with error:
             return failure(f"{url}: HTTP {error.code}: {_short(error.read(2000))}")
@@ -241,10 +244,20 @@ def _post(url: str, timeout: float, headers: Mapping[str, str], request: bytes) 
         return late if isinstance(getattr(error, "reason", None), TimeoutError) else failure(f"{url}: {error}")
     if len(reply) > LARGEST:
         return failure(f"{url}: a reply of more than {LARGEST} bytes")
-    if response.status != 200 or missing:
-        how = f"{missing} bytes of the reply are missing" if missing else f"HTTP {response.status}"
-        return failure(f"{url}: {how}: {_short(bytes(reply))}")
-    return _read(bytes(reply))
+    if status != 200 or missing:
+        how = f"{missing} bytes of the reply are missing" if missing else f"HTTP {status}"
+        return failure(f"{url}: {how}: {_short(reply)}")
+    return _read(reply)
+
+
+def _body(response: Any, deadline: float) -> bytes:
+    """What a service replies, until that is too much; raises TimeoutError where it takes too long."""
+    reply = bytearray()
+    while len(reply) <= LARGEST and (part := response.read1(1 << 16)):
+        reply += part
+        if time.monotonic() > deadline:
+            raise TimeoutError
+    return bytes(reply)
 
 
 def _read(reply: bytes) -> Verdict:

@@ -10,14 +10,14 @@ from typing import Any
 
 from prefrl.errors import ConfigError, did_you_mean
 from prefrl.rewards.calls import run_calls
-from prefrl.rewards.sandbox import Limits, Look, Sandbox, Session, shared
-from prefrl.rewards.verifiers.code_cases import CaseFault, expects_value, read_tests
-from prefrl.rewards.verifiers.code_compare import Same
-from prefrl.rewards.verifiers.code_run import Tally, flag_parts, judge_calls, shuffled
 from prefrl.rewards.verifiers.code_text import extract_code
 from prefrl.rewards.verifiers.common import Verifier, gold_of, gold_text
 from prefrl.rewards.verifiers.partial import Credit
 from prefrl.rewards.verifiers.verdict import Status, Verdict, failure
+from prefrl.sandbox import Limits, Look, Sandbox, Session, shared
+from prefrl.sandbox.cases import CaseFault, expects_value, read_tests
+from prefrl.sandbox.compare import Same
+from prefrl.sandbox.judging import Tally, flag_parts, judge_calls, shuffled
 from prefrl.types import Rollout
 
 OUTPUTS = ("lines", "tokens", "exact")
@@ -52,7 +52,7 @@ def code(
     in a second confined process, which reaches the submission by messages.
 
     Parts: `parsed` (is there Python code), `strict` (all cases pass), `fraction`, `tampered`, `out_of_time`, and
-    `flag/...` of `sandbox/inside/flags.py` and `code_run.flag_parts`. A submission that crashes, does not end or uses
+    `flag/...` of `sandbox/inside/flags.py` and `judging.flag_parts`. A submission that crashes, does not end or uses
     too much fails its cases; a machine that is too busy to tell is a timeout, and has no score.
 
     Args:
@@ -63,7 +63,7 @@ def code(
         prefix: dataset column with code that goes before the completion's, say the imports and the head of the
             function.
         partial: all, fraction, weighted or scaled; alpha: of scaled. See `partial.Credit`.
-        compare: json, exact or python; rtol, atol: tolerance of floats. See `code_compare.Same`.
+        compare: json, exact or python; rtol, atol: tolerance of floats. See `sandbox.compare.Same`.
         seconds: for one submission, all its cases together.
         memory: MiB.
         processes: that a submission may start.
@@ -162,7 +162,20 @@ def _judged(box: Sandbox, limits: Limits, credit: Credit, text: str | None, run:
         return Verdict(status=Status.INVALID, parts=parts, evidence="there is no Python code in the completion")
     with box.session(limits) as session:
         tally, look, flags = run(session, text)
-    return tally.verdict(look, flags, credit).stamped("", session.cost)
+    return _verdict(tally, look, flags, credit).stamped("", session.cost)
+
+
+def _verdict(tally: Tally, look: Look, flags: Mapping[str, float], credit: Credit) -> Verdict:
+    """The verdict; without a score where the machine was too busy to tell."""
+    if tally.stopped == "starved":
+        return failure("the machine was too busy to run it in time", Status.TIMEOUT)
+    score, parts = credit.of(tally.passed, tally.weights)
+    parts |= {"tampered": float(tally.tampered), "out_of_time": float(tally.stopped == "time"), **flags}
+    note = look.syntax or (tally.notes[0] if tally.notes else "")
+    evidence = f"{sum(tally.passed)} of {len(tally.passed)} passed" + (f"; {note}" if note else "")
+    if look.syntax:
+        return Verdict(status=Status.INVALID, score=score, parts=parts, evidence=evidence)
+    return Verdict(status=Status.OK, score=score, parts={"parsed": 1.0, **parts}, evidence=evidence)
 
 
 def _judge_program(

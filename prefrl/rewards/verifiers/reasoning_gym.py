@@ -9,10 +9,10 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any
 
 from prefrl.errors import ConfigError
-from prefrl.rewards.sandbox.inside.values import encode
 from prefrl.rewards.verifiers import pool
 from prefrl.rewards.verifiers.common import Verifier, gold_of
 from prefrl.rewards.verifiers.verdict import Status, Verdict
+from prefrl.sandbox.inside.values import encode
 from prefrl.types import Rollout
 
 TASK = "prefrl.rewards.verifiers.reasoning_gym_worker:score"

@@ -7,7 +7,7 @@ import importlib
 from collections.abc import Callable
 from typing import Any
 
-from prefrl.rewards.sandbox.inside.values import decode
+from prefrl.sandbox.inside.values import decode
 
 _PACKAGE: Any = importlib.import_module("reasoning_gym")
 

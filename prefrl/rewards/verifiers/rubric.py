@@ -67,7 +67,7 @@ def rubric(
         return _judged(voter, template, rollouts, asked, named=fixed is not None)
 
     def look(columns: Mapping[str, Any]) -> None:
-        if column in columns:
+        if column is not None and column in columns:
             _weighted(columns[column])
 
     return Verifier("rubric", batch=batch, gold=look)

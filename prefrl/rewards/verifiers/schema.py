@@ -50,7 +50,7 @@ def json_schema(
     fixed = None if schema is None else _loaded(schema)
 
     def look(columns: Mapping[str, Any]) -> None:
-        if column in columns:
+        if column is not None and column in columns:
             _loaded(columns[column])
 
     def batch(rollouts: Sequence[Rollout]) -> list[Verdict]:

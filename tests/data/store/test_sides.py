@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import hashlib
-import sqlite3
 
+from old_stores import second_version
 from stores import given, label_next, pairs, settle
 
 from prefrl.data.comparisons import Label
@@ -81,18 +81,6 @@ def test_a_label_that_comes_from_elsewhere_keeps_the_sides_it_was_given_on(tmp_p
         assert 5 < sum(sides(other, "bob").values()) < 35
 
 
-def downgrade(path):
-    """What a store of version 2 was."""
-    db = sqlite3.connect(path)
-    with db:
-        db.execute("ALTER TABLE project DROP COLUMN secret")
-        db.execute("ALTER TABLE invitations DROP COLUMN made_by")
-        db.execute("ALTER TABLE invitations DROP COLUMN resets")
-        db.execute("UPDATE alembic_version SET version_num = '2'")
-        db.execute("PRAGMA user_version = 2")
-    db.close()
-
-
 def test_a_store_of_the_second_version_gets_a_secret_and_keeps_the_sides_that_were_shown(tmp_path):
     path = tmp_path / "a.db"
     with PreferenceStore(path) as store:
@@ -104,7 +92,7 @@ def test_a_store_of_the_second_version_gets_a_secret_and_keeps_the_sides_that_we
         before, project = sides(store, "ann"), store.project_id
         store.people.add("rita", "reviewer")
         links = [store.people.invite("annotator", 1.0), store.people.invite("annotator", 1.0, name="rita")]
-    downgrade(path)
+    second_version(path)
     with PreferenceStore(path) as store:
         secret = store.secret
         assert store.project_id == project and len(secret) == 64 and store.check() == []

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from stores import at_once, given, label_next, pair, pairs, settle, steps
+from stores import at_once, given, label_next, opened, pair, pairs, settle, steps
 
 from prefrl.data.store import Conflict, Full, Invalid, NotYours
 from prefrl.errors import DataError
@@ -312,3 +312,28 @@ def test_ids_of_labels(store):
             store.work.submit(mine.id, "ann", "first", label_id=wrong)
     with pytest.raises(Invalid, match="no name"):
         store.work.next(" ")
+
+
+def test_what_is_kept_for_somebody_outlasts_the_process(tmp_path):
+    with opened(tmp_path / "a.db", 2) as store:
+        settle(store)
+        (mine,) = store.work.next("ann", count=1, now=0.0)
+    with opened(tmp_path / "a.db") as store:
+        assert given(store, "bob", 2, now=60.0) == ["i1"]
+        assert [a.id for a in store.work.next("ann", count=1, now=60.0)] == [mine.id]
+        assert given(store, "bob", 2, now=3 * 3600.0) == ["i0", "i1"]  # nobody kept what they had
+
+
+def test_a_clock_that_goes_back(store):
+    store.add_items(pairs(3, overlap=1))
+    settle(store, edit_minutes=5)
+    (mine,) = store.work.next("ann", count=1, now=10_000.0)
+    store.people.add("ann", "annotator")
+    login = store.people.open_session("ann", 1.0, now=10_000.0)
+    assert store.people.session(login.token, now=5_000.0) is not None
+    assert given(store, "bob", 3, now=5_000.0) == ["i1", "i2"]  # hers is still kept
+    first = store.work.submit(mine.id, "ann", "first", label_id="l1", now=5_000.0)
+    again = store.work.submit(mine.id, "ann", "second", label_id="l2", base_version=1, now=4_000.0)
+    assert (first.version, again.version) == (1, 2) and again.time < first.time
+    assert [label.outcome for label in store.labels()] == ["second"] and store.check() == []
+    assert store.work.progress("ann", now=0.0).done == 1

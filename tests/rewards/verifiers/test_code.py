@@ -11,10 +11,9 @@ import pytest
 
 from prefrl import rewards
 from prefrl.errors import ConfigError
-from prefrl.rewards.sandbox import SandboxError, Session
-from prefrl.rewards.verifiers import code_run
 from prefrl.rewards.verifiers.code import code, stdio
 from prefrl.rewards.verifiers.verdict import Status
+from prefrl.sandbox import SandboxError, Session, judging
 
 BOX = {"floor": "B"}  # what is tested here does not depend on the level
 SQUARES = [{"args": [n], "expected": n * n} for n in (2, 3, 30)]
@@ -150,7 +149,7 @@ def test_a_slow_submission_fails_its_cases_and_a_slow_machine_is_no_verdict(
     verdict = ask(verifier, text, cases=SQUARES)
     assert (verdict.status, verdict.parts["strict"], verdict.parts["out_of_time"]) == (Status.OK, 0.0, 1.0)
     waits = itertools.count(0.05, 0.05)  # at every look it has waited for longer
-    monkeypatch.setattr("prefrl.rewards.sandbox.processes.waited", lambda pids: next(waits))
+    monkeypatch.setattr("prefrl.sandbox.processes.waited", lambda pids: next(waits))
     begun = time.monotonic()
     late = ask(code(function="square", seconds=0.1, sandbox=BOX), text, cases=SQUARES)
     assert 1.0 < time.monotonic() - begun < 10.0  # ten times its seconds
@@ -193,9 +192,9 @@ def test_a_failed_sandbox_costs_its_rollout_alone(rollout: Any, monkeypatch: pyt
 
 
 def test_the_order_of_the_cases_cannot_be_foreseen_and_is_the_same_again() -> None:
-    orders = {tuple(code_run.shuffled(5, f"def f(): return {n}", SQUARES)) for n in range(20)}
+    orders = {tuple(judging.shuffled(5, f"def f(): return {n}", SQUARES)) for n in range(20)}
     assert len(orders) > 10 and all(sorted(order) == [0, 1, 2, 3, 4] for order in orders)
-    assert code_run.shuffled(5, "x") == code_run.shuffled(5, "x")
+    assert judging.shuffled(5, "x") == judging.shuffled(5, "x")
 
 
 def test_a_submission_that_counts_its_calls_is_found_out(ask: Any) -> None:

@@ -108,7 +108,8 @@ def _check_argument(where: str, key: str, value: Any, annotation: str) -> None:
     if key == "language":
         is_language("a", str(value))
     if annotation == "int":
-        good = isinstance(value, Real) and not isinstance(value, bool) and value >= 0 and float(value).is_integer()
+        number = float(value) if isinstance(value, Real) and not isinstance(value, bool) else -1.0
+        good = number >= 0 and number.is_integer()
         expected = "a whole number, 0 or more"
     elif annotation == "str":
         good, expected = _is_text(value), "a text that is not empty"

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from prefrl.errors import ConfigError, did_you_mean
-from prefrl.rewards.sandbox.client import Session
-from prefrl.rewards.sandbox.levels import LEVELS, NAMES, choose
-from prefrl.rewards.sandbox.slot import Limits, Setup, Slot
+from prefrl.sandbox.client import Session
+from prefrl.sandbox.levels import LEVELS, NAMES, choose
+from prefrl.sandbox.slot import Limits, Setup, Slot
 
 SETTINGS = ("floor", "level", "slots", "packages", "preload", "disk", "python")
 

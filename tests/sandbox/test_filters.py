@@ -7,9 +7,9 @@ import struct
 
 import pytest
 
-from prefrl.rewards.sandbox.inside import landlock
-from prefrl.rewards.sandbox.inside.seccomp import ALLOW, ENOSYS, EPERM, KILL, child_filter, server_filter
-from prefrl.rewards.sandbox.inside.syscalls import ALLOWED, AUDIT_ARCH, DENIED, numbers
+from prefrl.sandbox.inside import landlock
+from prefrl.sandbox.inside.seccomp import ALLOW, ENOSYS, EPERM, KILL, child_filter, server_filter
+from prefrl.sandbox.inside.syscalls import ALLOWED, AUDIT_ARCH, DENIED, numbers
 
 MACHINES = list(AUDIT_ARCH)
 OWN, SERVER = 4242, 4000

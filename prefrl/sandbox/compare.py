@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from prefrl.errors import ConfigError, did_you_mean
-from prefrl.rewards.sandbox.inside.values import Opaque
+from prefrl.sandbox.inside.values import Opaque
 
 TYPES = ("json", "exact", "python")
 PAIRWISE = 1000

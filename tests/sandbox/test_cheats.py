@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from prefrl.rewards.sandbox import Limits, Sandbox
-from prefrl.rewards.verifiers.code_cases import read_tests
-from prefrl.rewards.verifiers.code_compare import Same
-from prefrl.rewards.verifiers.code_run import judge_calls
+from prefrl.sandbox import Limits, Sandbox
+from prefrl.sandbox.cases import read_tests
+from prefrl.sandbox.compare import Same
+from prefrl.sandbox.judging import judge_calls
 
 CASES = [{"args": [n], "expected": n * n + 1} for n in (3, 11, 12)]
 ASSERTS = (

@@ -14,8 +14,8 @@ import types
 from collections.abc import Callable
 from typing import Any, BinaryIO
 
-from prefrl.rewards.sandbox.inside.flags import branches, constants, static_flags
-from prefrl.rewards.sandbox.inside.values import decode, encode, read_line, write_line
+from prefrl.sandbox.inside.flags import branches, constants, static_flags
+from prefrl.sandbox.inside.values import decode, encode, read_line, write_line
 
 ITEMS = 100_000  # that are taken of an iterator at most
 

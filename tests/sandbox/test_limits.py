@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from prefrl.rewards.sandbox import Limits, Sandbox, SandboxError, Setup, check, processes
+from prefrl.sandbox import Limits, Sandbox, SandboxError, Setup, check, processes
 
 SHORT = Limits(seconds=0.4, memory=300 << 20)
 # At most 400 at a time, and none for longer than two seconds.

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from attacks import ATTACKS, BECOME_ROOT, Attack
 
-from prefrl.rewards.sandbox import Limits, Sandbox
+from prefrl.sandbox import Limits, Sandbox
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from prefrl.rewards.sandbox.inside import landlock, seccomp
+from prefrl.sandbox.inside import landlock, seccomp
 
 CLONE_NEWNS, MS_NOSUID_NODEV, MS_BIND, MS_REC_PRIVATE = 0x20000, 0x6, 0x1000, 0x44000
 PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPER = 1, 36

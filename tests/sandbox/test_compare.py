@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from prefrl.rewards.sandbox import Opaque
-from prefrl.rewards.verifiers.code_compare import Same
+from prefrl.sandbox import Opaque
+from prefrl.sandbox.compare import Same
 
 THING = Opaque(1, "Yes")
 

@@ -12,7 +12,7 @@ import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from prefrl.rewards.sandbox.inside.syscalls import ALLOWED, AUDIT_ARCH, DENIED, numbers
+from prefrl.sandbox.inside.syscalls import ALLOWED, AUDIT_ARCH, DENIED, numbers
 
 KILL, ALLOW, ERRNO = 0x80000000, 0x7FFF0000, 0x00050000
 EPERM, ENOSYS = ERRNO | errno.EPERM, ERRNO | errno.ENOSYS

@@ -8,11 +8,11 @@
 Inputs go in and outputs come back; what an output should have been never enters. See `levels` for what each level is.
 """
 
-from prefrl.rewards.sandbox.box import Sandbox, shared
-from prefrl.rewards.sandbox.client import Answer, Look, Run, Session, Submission
-from prefrl.rewards.sandbox.inside.values import Opaque, ValueFault
-from prefrl.rewards.sandbox.levels import LEVELS, Offer, check, probe
-from prefrl.rewards.sandbox.slot import Limits, SandboxError, Setup
+from prefrl.sandbox.box import Sandbox, shared
+from prefrl.sandbox.client import Answer, Look, Run, Session, Submission
+from prefrl.sandbox.inside.values import Opaque, ValueFault
+from prefrl.sandbox.levels import LEVELS, Offer, check, probe
+from prefrl.sandbox.slot import Limits, SandboxError, Setup
 
 __all__ = [
     "LEVELS",

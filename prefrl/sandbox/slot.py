@@ -19,17 +19,17 @@ from time import monotonic
 from typing import Any
 
 from prefrl.errors import PrefrlError
-from prefrl.rewards.sandbox import processes
-from prefrl.rewards.sandbox.inside.values import ValueFault, read_line, write_line
+from prefrl.sandbox import processes
+from prefrl.sandbox.inside.values import ValueFault, read_line, write_line
 
 FOLDER = str(Path(__file__).parent)
 # The package `inside` under its own name, but without the packages above it: nothing else of prefrl is there or loaded.
 BOOT = """
 import sys, types
-for name in ("prefrl", "prefrl.rewards", "prefrl.rewards.sandbox"):
+for name in ("prefrl", "prefrl.sandbox"):
     sys.modules[name] = types.ModuleType(name)
 sys.modules[name].__path__ = [sys.argv[1]]
-from prefrl.rewards.sandbox.inside.server import main
+from prefrl.sandbox.inside.server import main
 main()
 """
 LIBRARIES = ("/lib", "/lib64", "/usr/lib", "/usr/lib64", "/usr/lib32", "/etc/ld.so.cache")

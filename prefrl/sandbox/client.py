@@ -11,8 +11,8 @@ from dataclasses import dataclass, field
 from types import TracebackType
 from typing import Any
 
-from prefrl.rewards.sandbox.inside.values import Opaque, ValueFault, decode, encode
-from prefrl.rewards.sandbox.slot import Child, Limits, SandboxError, Slot, Stopped
+from prefrl.sandbox.inside.values import Opaque, ValueFault, decode, encode
+from prefrl.sandbox.slot import Child, Limits, SandboxError, Slot, Stopped
 
 GRACE = 1.0  # seconds in which a program whose streams are closed may end
 

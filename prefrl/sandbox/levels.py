@@ -19,8 +19,8 @@ import sys
 from dataclasses import dataclass, replace
 from typing import Any
 
-from prefrl.rewards.sandbox.client import Session
-from prefrl.rewards.sandbox.slot import Limits, SandboxError, Setup, Slot, Stopped, supported
+from prefrl.sandbox.client import Session
+from prefrl.sandbox.slot import Limits, SandboxError, Setup, Slot, Stopped, supported
 
 LEVELS = ("B", "C", "D")
 NAMES = {

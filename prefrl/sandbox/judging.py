@@ -9,13 +9,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from prefrl.rewards.sandbox import Answer, Look, Opaque, Session, Submission
-from prefrl.rewards.sandbox.inside.flags import FLAGS
-from prefrl.rewards.sandbox.slot import Stopped
-from prefrl.rewards.verifiers.code_cases import Case, Tests, expects_value, parse
-from prefrl.rewards.verifiers.code_compare import Same
-from prefrl.rewards.verifiers.partial import Credit
-from prefrl.rewards.verifiers.verdict import Status, Verdict, failure
+from prefrl.sandbox import Answer, Look, Opaque, Session, Submission
+from prefrl.sandbox.cases import Case, Tests, expects_value, parse
+from prefrl.sandbox.compare import Same
+from prefrl.sandbox.inside.flags import FLAGS
+from prefrl.sandbox.slot import Stopped
 
 PLAIN = Same("python")
 
@@ -37,20 +35,9 @@ class Tally:
         if not passed:
             self.notes.append(note)
 
-    def verdict(self, look: Look, flags: dict[str, float], credit: Credit) -> Verdict:
-        """The verdict; without a score where the machine was too busy to tell."""
-        if self.stopped == "starved":
-            return failure("the machine was too busy to run it in time", Status.TIMEOUT)
-        if self.tampered:
-            self.passed = [False] * len(self.passed)
-            self.notes = ["it wrote answers to questions that nobody asked", *self.notes]
-        score, parts = credit.of(self.passed, self.weights)
-        parts |= {"tampered": float(self.tampered), "out_of_time": float(self.stopped == "time"), **flags}
-        note = look.syntax or (self.notes[0] if self.notes else "")
-        evidence = f"{sum(self.passed)} of {len(self.passed)} passed" + (f"; {note}" if note else "")
-        if look.syntax:
-            return Verdict(status=Status.INVALID, score=score, parts=parts, evidence=evidence)
-        return Verdict(status=Status.OK, score=score, parts={"parsed": 1.0, **parts}, evidence=evidence)
+    def reject(self, why: str) -> None:
+        """Let none of the checks count."""
+        self.passed, self.notes = [False] * len(self.passed), [why, *self.notes]
 
 
 def shuffled(count: int, *secrets: object) -> list[int]:
@@ -78,6 +65,8 @@ def judge_calls(session: Session, code: str, tests: Tests, setup: str, same: Sam
         _assertions(session, submission, tests, setup, tally)
     submission.close()
     tally.stopped, tally.tampered = tally.stopped or submission.stopped, submission.tampered
+    if tally.tampered:
+        tally.reject("it wrote answers to questions that nobody asked")
     return tally, submission.look
 
 

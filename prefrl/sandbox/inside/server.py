@@ -20,7 +20,7 @@ import time
 from contextlib import suppress
 from typing import Any
 
-from prefrl.rewards.sandbox.inside import confine, landlock, tester, worker
+from prefrl.sandbox.inside import confine, landlock, tester, worker
 
 MODES = {"solve": worker.solve, "run": worker.run, "test": tester.test}
 DISK = "/scratch"  # at level D, where it is a file system of the sandbox's own

@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 from typing import Any
 
-from prefrl.rewards.sandbox.inside.values import ValueFault, encode
+from prefrl.sandbox.inside.values import ValueFault, encode
 
 FLAGS = ("exits", "imports", "frames", "always_equal", "swallows")
 MOST = 1000  # constants and branches that are reported

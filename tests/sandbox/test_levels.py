@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from prefrl.errors import ConfigError, PrefrlError
-from prefrl.rewards.sandbox import LEVELS, Limits, Sandbox, SandboxError, Setup, box, check, levels, probe, shared, slot
+from prefrl.sandbox import LEVELS, Limits, Sandbox, SandboxError, Setup, box, check, levels, probe, shared, slot
 
 
 @pytest.fixture
@@ -115,5 +115,5 @@ def test_the_server_loads_nothing_but_the_standard_library() -> None:
         [sys.executable, "-S", "-s", "-P", "-c", slot.BOOT.replace("main()", show), slot.FOLDER],
         capture_output=True, text=True, check=True,
     )  # fmt: skip
-    loaded = {name for name in done.stdout.split() if not name.startswith("prefrl.rewards.sandbox.inside")}
-    assert loaded == {"prefrl", "prefrl.rewards", "prefrl.rewards.sandbox"}
+    loaded = {name for name in done.stdout.split() if not name.startswith("prefrl.sandbox.inside")}
+    assert loaded == {"prefrl", "prefrl.sandbox"}

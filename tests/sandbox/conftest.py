@@ -14,8 +14,8 @@ from functools import cache
 
 import pytest
 
-from prefrl.rewards.sandbox import Sandbox
-from prefrl.rewards.sandbox.inside import landlock
+from prefrl.sandbox import Sandbox
+from prefrl.sandbox.inside import landlock
 
 BUBBLE = ["bwrap", "--unshare-all", "--ro-bind", "/", "/", "/bin/true"]
 

@@ -12,8 +12,8 @@ import sys
 from collections.abc import Iterator
 from typing import Any
 
-from prefrl.rewards.sandbox.inside.values import decode, encode
-from prefrl.rewards.sandbox.inside.worker import Channel
+from prefrl.sandbox.inside.values import decode, encode
+from prefrl.sandbox.inside.worker import Channel
 
 
 class RemoteError(Exception):

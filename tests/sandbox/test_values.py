@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from prefrl.rewards.sandbox.inside.values import Opaque, ValueFault, decode, encode, read_line, write_line
+from prefrl.sandbox.inside.values import Opaque, ValueFault, decode, encode, read_line, write_line
 
 Point = namedtuple("Point", "x y")
 
