@@ -45,6 +45,7 @@ class Site:
             studio.store.people.add(name, "annotator", studio.passwords.hash(PASSWORD))
         wide = {"viewport": {"width": 1280, "height": 800}, "locale": "en-GB", "reduced_motion": "reduce"}
         context = self.browser.new_context(**{**wide, **options})
+        context.set_default_timeout(90_000)  # a machine that is busy with other tests is slow, and not wrong
         token = studio.store.people.open_session(name, 1.0).token
         context.add_cookies([{"name": studio.cookie, "value": token, "url": self.url}])
         context.on("request", lambda request: self._watch(request.url))

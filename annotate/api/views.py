@@ -5,10 +5,11 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import asdict
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from annotate.render import render
 from prefrl.data.comparisons import CheckItem, Clip, Item, Label, StepItem, Task
+from prefrl.data.store.texts import storable
 from prefrl.types import Completion, Message, Prompt
 
 if TYPE_CHECKING:
@@ -21,7 +22,7 @@ TITLE = 80
 def view(assignment: Assignment, task: Task, label: Label | None = None) -> dict[str, Any]:
     """An item as JSON for the label page; `label` is what this person said of it."""
     kind = "clips" if isinstance(task, Item) and task.clips is not None else task.kind
-    return {
+    shown = {
         "assignment": assignment.id,
         "kind": kind,
         "version": 0 if label is None else label.version,
@@ -29,6 +30,7 @@ def view(assignment: Assignment, task: Task, label: Label | None = None) -> dict
         "prompt": messages(task.prompt),
         **_shown(task, assignment),
     }
+    return cast(dict[str, Any], _sendable(shown))
 
 
 def messages(prompt: Prompt) -> list[dict[str, str]]:
@@ -39,7 +41,7 @@ def messages(prompt: Prompt) -> list[dict[str, str]]:
 
 def title(task: Task) -> str:
     """The first characters of the question on one line."""
-    line = " ".join(task.prompt.question.split())
+    line = storable(" ".join(task.prompt.question.split()))
     return line if len(line) <= TITLE else f"{line[: TITLE - 1]}\N{HORIZONTAL ELLIPSIS}"
 
 
@@ -51,6 +53,15 @@ def progress(found: Progress) -> dict[str, Any]:
 def text(raw: str) -> dict[str, str]:
     """A text, rendered and as it is."""
     return {"html": render(raw), "raw": raw}
+
+
+def _sendable(value: Any) -> Any:
+    """The same with half pairs of UTF-16 as their escapes: no answer of a server can carry one."""
+    if isinstance(value, str):
+        return storable(value)
+    if isinstance(value, Mapping):
+        return {key: _sendable(part) for key, part in value.items()}
+    return [_sendable(part) for part in value] if isinstance(value, list | tuple) else value
 
 
 def _shown(task: Task, assignment: Assignment) -> dict[str, Any]:

@@ -15,6 +15,7 @@ import gradio as gr
 import jinja2
 from gradio.context import Context
 
+from prefrl.data.store.texts import storable
 from prefrl.errors import PrefrlError
 
 ASSETS = Path(__file__).parents[1] / "assets"
@@ -51,7 +52,7 @@ class Sent:
 
 def fragment(name: str, **given: Any) -> str:
     """A template as HTML; whatever it is given is escaped."""
-    return _templates().get_template(f"{name}.html.j2").render(now=time.time(), **given)
+    return storable(_templates().get_template(f"{name}.html.j2").render(now=time.time(), **given))
 
 
 def view(value: str = "", **options: Any) -> gr.HTML:

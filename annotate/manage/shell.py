@@ -41,6 +41,10 @@ def build(studio: Studio, title: str, tabs: tuple[tuple[str, str], ...], here: s
         parts.view(parts.fragment("nav", title=title, pages=PAGES, here=here))
         with gr.Tabs():
             for name, module in tabs:
-                with gr.Tab(name, render_children=True):
-                    importlib.import_module(module).build(studio)
+                _tab(studio, name, module)
     return page
+
+
+def _tab(studio: Studio, name: str, module: str) -> None:
+    with gr.Tab(name, render_children=True):
+        importlib.import_module(module).build(studio)

@@ -13,10 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from prefrl.data.splits import prompt_key
-from prefrl.evaluate.coefficients import alpha_of, coincidences
 from prefrl.evaluate.shares import number, percents, plain
 from prefrl.evaluate.statistics import Interval, proportion_interval
 from prefrl.types import Pair
@@ -115,6 +112,10 @@ def krippendorff_alpha(units: Sequence[Votes]) -> float:
 
     The coincidence matrix is averaged with that of the exchanged sides. NaN when all votes are for neither side.
     """
+    import numpy as np
+
+    from prefrl.evaluate.coefficients import alpha_of, coincidences
+
     several = [unit for unit in units if len(unit) > 1]
     votes = np.array([[unit.count(value) for value in _SWAPPED] for unit in several], dtype=np.float64)
     sums = sum((coincidences(counts) for counts in votes), np.zeros((len(_SWAPPED), len(_SWAPPED))))

@@ -29,11 +29,13 @@ def find_alarms(data: RunData, *, phase: str = "train", eval_phase: str = "eval"
         _dominated,
         _length_paid,
         _failing_source,
-        _audit_falls,
     )
     for check in checks:
         found += check(data, phase)
-    found += [f"Step {alarm.step}: {alarm.text}" for alarm in replay(data, phase)]
+    alarms = replay(data, phase)
+    found += [f"Step {alarm.step}: {alarm.text}" for alarm in alarms]
+    if not any(alarm.grave for alarm in alarms):  # the patrol says it earlier, and once is enough
+        found += _audit_falls(data, phase)
     return [*found, *_overoptimized(data, phase, eval_phase), *falls(data)]
 
 

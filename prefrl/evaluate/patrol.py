@@ -17,8 +17,16 @@ from statistics import fmean, pvariance
 
 from prefrl.evaluate.run_folder import RunData
 from prefrl.evaluate.statistics import wilson
-from prefrl.evaluate.watch import LABELS
 
+# What the figures of `watch.watch_metrics` are called; here, as a report needs none of what it takes to make them.
+LABELS = {
+    "repetition": "repeated word triples",
+    "echo": "answers that copy the question",
+    "near_duplicates": "near-duplicates within a group",
+    "similarity": "likeness within a group",
+    "fail_similarity": "likeness within groups that all fail",
+    "injection": "answers that speak to a judge",
+}
 WINDOW = 8  # steps that are looked at together, where nothing else is said
 COUNTED = (
     2,
@@ -117,38 +125,39 @@ def _finite(steps: Sequence[Step], name: str) -> tuple[list[int], list[float]]:
     return [step for step, _ in found], [value for _, value in found]
 
 
-def _surely(patrol: Patrol, wrong: str) -> tuple[int, int, str] | None:
-    """How many were wrong, of how many, and that in words, where it is surely more than what is believed.
+def _surely(patrol: Patrol, wrong: str) -> tuple[int, int, str, str] | None:
+    """How many were wrong, of how many, when, and the share in words, where it is surely more than what is believed.
 
     Of false positives the others are the right answers that the reward passed, and so they are of false negatives.
     """
     for window in COUNTED:
         bad = patrol.total(f"audit/{wrong}", window)
         total = bad + patrol.total("audit/passed", window) - patrol.total("audit/false_positives", window)
-        low, high = wilson(bad, total, SURE)
+        low, _ = wilson(bad, total, SURE)
         if total >= FEWEST and low > BELIEVED:
             steps = min(window, len(patrol.recent))
             when = f"in the last {steps} steps" if steps > 1 else "in one step"
-            return bad, total, f"{bad / total:.0%} [{low:.0%}, {high:.0%}] {when}"
+            return bad, total, when, f"{bad / total:.0%}, and surely {low:.0%} or more"
     return None
 
 
 def _disbelieved(patrol: Patrol) -> Iterator[Alarm]:
     if found := _surely(patrol, "false_positives"):
-        wrong, passed, share = found
+        wrong, passed, when, share = found
         text = (
-            f"Of {passed} answers that the reward passed the audit fails {wrong}: {share} are false positives. The "
-            "policy learns what the reward takes for right, not what is right. Read those answers, and mend the reward."
+            f"Of {passed} answers that the reward passed {when} the audit fails {wrong}: {share}, are false positives. "
+            "The policy learns what the reward takes for right, not what is right. Read those answers, and mend the "
+            "reward."
         )
         yield Alarm(patrol.step, "false positives", text, grave=True)
 
 
 def _missed(patrol: Patrol) -> Iterator[Alarm]:
     if found := _surely(patrol, "false_negatives"):
-        missed, right, share = found
+        missed, right, when, share = found
         text = (
-            f"Of {right} answers that the audit passed the reward refuses {missed}: {share} are false negatives. Right "
-            "answers are punished; the reward may look for wording or a format."
+            f"Of {right} answers that the audit passed {when} the reward refuses {missed}: {share}, are false "
+            "negatives. Right answers are punished; the reward may look for wording or a format."
         )
         yield Alarm(patrol.step, "false negatives", text)
 

@@ -6,10 +6,9 @@ import math
 
 from prefrl.evaluate import figures
 from prefrl.evaluate.blocks import Block, Figure, Section, Table, Text
-from prefrl.evaluate.patrol import replay
+from prefrl.evaluate.patrol import LABELS, replay
 from prefrl.evaluate.run_folder import RunData
 from prefrl.evaluate.statistics import wilson
-from prefrl.evaluate.watch import LABELS
 
 _LEAD = (
     "Three curves belong together: what is optimized, what is wanted, and how answers fail. Where the first rises and "

@@ -13,6 +13,7 @@ import ast
 import builtins
 import math
 import re
+import textwrap
 import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
@@ -27,12 +28,14 @@ class Probe(NamedTuple):
     """A text to be judged.
 
     good  True must pass, False must fail; None is only counted: forms that a strict verifier may refuse
+    gold  the right answer
     """
 
     prompt: Prompt
     name: str
     text: str
     good: bool | None
+    gold: str = ""
 
 
 CONSTANTS = ("0", "1", "None", "True", "False", "''", "[]")  # what a program that ignores its input may return
@@ -51,7 +54,9 @@ _COUNTED = frozenset(
 _FINAL = re.compile(r"\\boxed\{((?:[^{}]|\{[^{}]*\})*)\}")
 _FRACTION = re.compile(r"\\[dt]?frac\s*(?:\{(\d+)\}\s*\{(\d+)\}|(\d)(\d))")
 _MARKUP = re.compile(r"\\(?:text|mathrm|mathbf|textbf|left|right|[,;!%$ ])|[${}*]")
-_OPERATORS = re.compile(r"[\\^_+=<>|!\u221a\u03c0\u221e\u00d7\u00f7]|[A-Za-z)]\s*\(|\d\s*[*(]|\d\s*/\s*\D|[-\u2212]\s*[A-Za-z(]")
+_OPERATORS = re.compile(
+    r"[\\^_+=<>|!\u221a\u03c0\u221e\u00d7\u00f7]|[A-Za-z)]\s*\(|\d\s*[*(]|\d\s*/\s*\D|[-\u2212]\s*[A-Za-z(]"
+)
 
 
 def probes_of(prompts: Sequence[Prompt], golds: Sequence[str | Sequence[str]]) -> list[Probe]:
@@ -63,19 +68,26 @@ def probes_of(prompts: Sequence[Prompt], golds: Sequence[str | Sequence[str]]) -
             them, of which the first is tried.
     """
     right = [[gold] if isinstance(gold, str) else list(gold) for gold in golds]
-    found: list[Probe] = []
-    for index, (prompt, gold) in enumerate(zip(prompts, right, strict=True)):
-        found.append(Probe(prompt, "gold answer", gold[0], True))
-        tree = program(gold[0])
-        if tree is None:
-            tree = program(f"{prompt.question}\n{gold[0]}")  # the rest of a function that the question begins
-        found += (
-            _of_program(prompt, tree) if tree is not None else _of_text(prompt, gold, _others(prompts, right, index))
-        )
-        found.append(Probe(prompt, "nothing", "", False))
-        if prompt.question.strip() and not any(words_of(prompt.question) == words_of(one) for one in gold):
-            found.append(Probe(prompt, "the question itself", prompt.question, False))
-    return found
+    return [
+        probe._replace(gold=gold[0])
+        for index, (prompt, gold) in enumerate(zip(prompts, right, strict=True))
+        for probe in _of(prompt, gold, _others(prompts, right, index))
+    ]
+
+
+def _of(prompt: Prompt, gold: Sequence[str], others: Sequence[str]) -> Iterator[Probe]:
+    yield Probe(prompt, "gold answer", gold[0], True)
+    tree = program(gold[0]) or _continued(prompt.question, gold[0])
+    yield from _of_program(prompt, tree) if tree is not None else _of_text(prompt, gold, others)
+    yield Probe(prompt, "nothing", "", False)
+    if prompt.question.strip() and not any(words_of(prompt.question) == words_of(one) for one in gold):
+        yield Probe(prompt, "the question itself", prompt.question, False)
+
+
+def _continued(question: str, gold: str) -> ast.Module | None:
+    """The program of a question that ends in the head of a function and an answer that is the rest of it."""
+    body = textwrap.indent(textwrap.dedent(gold), "    ")
+    return program(f"{question}\n{body}") if "def " in question else None
 
 
 def program(text: str) -> ast.Module | None:

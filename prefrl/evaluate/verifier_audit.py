@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import math
 import textwrap
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -25,7 +26,7 @@ class ProbeCount:
     good      as `Probe.good`
     passed    full marks
     unscored  errors and timeouts, which neither pass nor fail
-    examples  ids of prompts where it went wrong, or of unscored ones
+    examples  where it went wrong, or could not be scored, of as many prompts
     """
 
     name: str
@@ -33,7 +34,7 @@ class ProbeCount:
     passed: int
     failed: int
     unscored: int
-    examples: tuple[str, ...] = ()
+    examples: tuple[Probe, ...] = ()
 
     @property
     def wrong(self) -> int:
@@ -44,8 +45,9 @@ class ProbeCount:
 
     @property
     def rate(self) -> float:
-        """Share that is wrong among those that were scored; 0 where none was."""
-        return self.wrong / (self.passed + self.failed or 1)
+        """Share that is wrong among those that were scored; NaN where none was."""
+        scored = self.passed + self.failed
+        return self.wrong / scored if scored else math.nan
 
     @property
     def interval(self) -> Interval:
@@ -60,23 +62,26 @@ def passes(score: Score, full: float) -> bool | None:
 
 def count_probes(probes: Sequence[Probe], said: Sequence[bool | None]) -> list[ProbeCount]:
     """Counts of each kind of probe, those that must pass first, then those that must fail."""
-    groups: dict[tuple[str, bool | None], list[tuple[str, bool | None]]] = {}
+    groups: dict[tuple[str, bool | None], list[tuple[Probe, bool | None]]] = {}
     for probe, passed in zip(probes, said, strict=True):
-        groups.setdefault((probe.name, probe.good), []).append((probe.prompt.id, passed))
+        groups.setdefault((probe.name, probe.good), []).append((probe, passed))
     found = [_counted(name, good, results) for (name, good), results in groups.items()]
     return sorted(found, key=lambda count: (True, False, None).index(count.good))
 
 
-def _counted(name: str, good: bool | None, results: Sequence[tuple[str, bool | None]]) -> ProbeCount:
+def _counted(name: str, good: bool | None, results: Sequence[tuple[Probe, bool | None]]) -> ProbeCount:
     outcomes = [passed for _, passed in results]
-    odd = [prompt for prompt, passed in results if passed is None or (good is not None and passed != good)]
+    wrong = [probe for probe, passed in results if passed is not None and good is not None and passed != good]
+    odd = {
+        probe.prompt.id: probe for probe in reversed([*wrong, *(probe for probe, passed in results if passed is None)])
+    }
     return ProbeCount(
         name=name,
         good=good,
         passed=outcomes.count(True),
         failed=outcomes.count(False),
         unscored=outcomes.count(None),
-        examples=tuple(dict.fromkeys(odd))[:SHOWN],
+        examples=tuple(reversed(odd.values()))[:SHOWN],
     )
 
 
@@ -125,7 +130,8 @@ def problems(counts: Sequence[ProbeCount]) -> list[str]:
     found = []
     for count in counts:
         total = count.passed + count.failed + count.unscored
-        where = f" Prompts: {', '.join(count.examples)}." if count.examples else ""
+        ids = ", ".join(probe.prompt.id for probe in count.examples)
+        where = f" {'Prompt' if len(count.examples) == 1 else 'Prompts'}: {ids}." if ids else ""
         if count.wrong and count.good:
             found.append(
                 f"False negatives: {count.wrong} of {total} right answers are refused ({count.name}). A policy that "

@@ -51,18 +51,9 @@ _INJECTIONS = (
 )
 _INJECTION = [(words, re.compile(pattern, re.DOTALL | re.MULTILINE)) for words, pattern in _INJECTIONS]
 
-LABELS = {
-    "repetition": "repeated word triples",
-    "echo": "answers that copy the question",
-    "near_duplicates": "near-duplicates within a group",
-    "similarity": "likeness within a group",
-    "fail_similarity": "likeness within groups that all fail",
-    "injection": "answers that speak to a judge",
-}
-
 
 def watch_metrics(rollouts: Sequence[Rollout], scores: Sequence[Score]) -> dict[str, float]:
-    """Shares and means over a batch, under `watch/`; see `LABELS`.
+    """Shares and means over a batch, under `watch/`; see `patrol.LABELS`.
 
     Likeness is the Jaccard index of the sets of word pairs of two answers, its mean over all pairs of a group. Of an
     answer the first 100,000 characters are looked at, and of their words the first 4,096.

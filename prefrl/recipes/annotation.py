@@ -22,7 +22,7 @@ def run(config: AnnotateConfig) -> None:
     if missing:
         raise ConfigError(f"The labelling app needs {', '.join(missing)}. Type: pip install 'prefrl[annotate]'")
     if not config.project:
-        raise ConfigError("No project was named. Type: prefrl annotate FOLDER, or prefrl annotate FOLDER --demo true")
+        raise ConfigError("No project was named. Type: prefrl annotate FOLDER, or prefrl annotate FOLDER --demo")
     importlib.import_module("annotate.serve").serve(
         config.project,
         store=config.store,

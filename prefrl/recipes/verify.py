@@ -15,7 +15,15 @@ from prefrl.errors import ConfigError, DataError, RewardError
 from prefrl.evaluate.probes import Probe, probes_of
 from prefrl.evaluate.run_folder import RunFolder
 from prefrl.evaluate.shares import percent, percents
-from prefrl.evaluate.verifier_audit import Disagreement, compare, count_probes, passes, problems, wording
+from prefrl.evaluate.verifier_audit import (
+    Disagreement,
+    ProbeCount,
+    compare,
+    count_probes,
+    passes,
+    problems,
+    wording,
+)
 from prefrl.recipes.common import Checked, quiet, read_table, report_read, start
 from prefrl.recipes.evaluation_report import leave
 from prefrl.recipes.score import refuse_token_rewards, text_rollout
@@ -48,7 +56,7 @@ def _audit(config: VerifyConfig) -> RunFolder:
     with start(config, "verify") as folder:
         prompts = _prompts(config)
         score = _scorer(_source(config.rewards))
-        probes = probes_of(prompts, [_gold(prompt, config.gold) for prompt in prompts])
+        probes = probes_of(prompts, [_golds(prompt, config.gold) for prompt in prompts])
         print(f"{len(prompts)} prompts, {len(probes)} probes ...", flush=True)
         said = [passes(found, config.full) for found in score([(probe.prompt, probe.text) for probe in probes])]
         counts = count_probes(probes, said)
@@ -60,30 +68,36 @@ def _audit(config: VerifyConfig) -> RunFolder:
             print(sentence)
         wrong = sum(count.wrong for count in counts)
         cards = [
-            ("gold answers accepted", f"{counts[0].passed} of {counts[0].passed + counts[0].failed}", counts[0].name),
+            ("known right answers accepted", f"{counts[0].passed} of {len(prompts)}", _unscored(counts[0])),
             ("probes judged wrongly", str(wrong), f"of {len(probes)}"),
         ]
         if judged is not None:
             cards += _cards(judged)
-        title = "Every probe came out as it must" if not found else f"{len(found)} problems with this reward"
+        title = "Every probe came out as it must" if not found else f"{_problems(found)} with this reward"
         figures = {
             "problems": found,
             "wording": lint,
-            "probes": [_as_dict(count) for count in counts],
+            "probes": [
+                {**_as_dict(count), "examples": [{"prompt": p.prompt.id, "text": p.text} for p in count.examples]}
+                for count in counts
+            ],
             "judge": None if judged is None else _as_dict(judged),
         }
         sections = audit_sections(counts, found, lint, judged)
         leave(folder, title, cards, sections, summary={"wrong": wrong}, figures=figures, rows=[])
     if found and config.strict:
-        raise RewardError(f"The audit found {len(found)} problems; {folder.path}/report.html shows them.")
+        raise RewardError(f"The audit found {_problems(found)}; {folder.path}/report.html says where.")
     return folder
 
 
 def _rescore(config: VerifyConfig) -> RunFolder:
     with start(config, "verify") as folder:
-        answers = [given for given in given_answers(config.completions, _prompts(config)) if given.before is not None]
+        given = given_answers(config.completions, _prompts(config))
+        answers = [one for one in given if one.before is not None]
         if not answers:
             raise DataError(f"{config.completions} has no answer with a score; expected score or reward beside each.")
+        if len(answers) < len(given):
+            print(f"{len(given) - len(answers)} of {len(given)} answers had no score before, and are left out.")
         scores = _scorer(_source(config.rewards))([(given.prompt, given.text) for given in answers])
         sections, figures = change_sections(answers, scores)
         changed, scored = figures["changed"], figures["scored"]
@@ -120,21 +134,28 @@ def _source(specs: Sequence[dict[str, object]]) -> RewardSource:
 
 
 def _prompts(config: VerifyConfig) -> list[Prompt]:
-    data = config.data.train or data_of(config.completions)
-    read = to_prompts(read_table(data, config.data.limit), max_bad_fraction=config.data.max_dropped_fraction)
-    return report_read(read, f"prompts of {data}")
+    found: dict[str, Prompt] = {}
+    for data in [config.data.train] if config.data.train else data_of(config.completions) or [""]:
+        read = to_prompts(read_table(data, config.data.limit), max_bad_fraction=config.data.max_dropped_fraction)
+        found |= {prompt.id: prompt for prompt in report_read(read, f"prompts of {data}")}
+    return list(found.values())
 
 
-def _gold(prompt: Prompt, column: str) -> str:
-    names = [column] if column else [name for name in GOLD if name in prompt.columns]
-    value = prompt.columns.get(names[0]) if names else None
-    if value is None or not str(value).strip():
+def _golds(prompt: Prompt, column: str) -> list[str]:
+    """The answers of a prompt that are known to be right, one or several."""
+    if not (texts := _known(prompt, column)):
         raise ConfigError(
-            f"prompt {prompt.id!r} has no {'/'.join(names or GOLD)}; expected an answer known to be right. Name its "
+            f"prompt {prompt.id!r} has no {column or '/'.join(GOLD)}; expected an answer known to be right. Name its "
             f"column with --gold; there are {', '.join(prompt.columns) or 'none'}."
         )
-    text = str(value)
-    return text.rpartition("####")[2].strip() if "####" in text else text
+    return texts
+
+
+def _known(prompt: Prompt, column: str) -> list[str]:
+    names = [column] if column else [name for name in GOLD if name in prompt.columns]
+    value = prompt.columns.get(names[0]) if names else None
+    texts = [str(one) for one in (value if isinstance(value, list | tuple) else [value]) if one is not None]
+    return [text.rpartition("####")[2].strip() if "####" in text else text for text in texts if text.strip()]
 
 
 def _judged(
@@ -158,12 +179,11 @@ def _judged(
 
 
 def _queue(config: VerifyConfig, differ: Sequence[tuple[tuple[Prompt, str], bool | None, bool | None]]) -> None:
-    column = config.gold or "answer"
     items = [
         CheckItem(
             prompt=prompt,
             completion=Completion(text=text),
-            answer=str(prompt.columns[column]) if prompt.columns.get(column) is not None else None,
+            answer="\n".join(_known(prompt, config.gold)) or None,
             verdicts={"reward": float(bool(reward)), "judge": float(bool(judge))},
             why="reward and judge differ",
         )
@@ -180,6 +200,14 @@ def _cards(judged: Disagreement) -> list[tuple[str, str, str]]:
         ("false positives", percent(positive[0]), percents(positive[1])),
         ("false negatives", percent(negative[0]), percents(negative[1])),
     ]
+
+
+def _problems(found: Sequence[str]) -> str:
+    return f"{len(found)} problem{'s' if len(found) != 1 else ''}"
+
+
+def _unscored(count: ProbeCount) -> str:
+    return f"{count.unscored} could not be scored" if count.unscored else "all could be scored"
 
 
 def _as_dict(record: object) -> dict[str, object]:

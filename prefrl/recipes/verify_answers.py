@@ -24,13 +24,13 @@ class Given(NamedTuple):
     before: float | None
 
 
-def data_of(completions: str) -> str:
-    """The prompts of the run whose folder is named; empty where none is."""
+def data_of(completions: str) -> list[str]:
+    """Where the run whose folder is named has its prompts from, those it learnt from first; nothing for a file."""
     config = Path(completions).expanduser() / "config.yaml" if completions else None
     if config is None or not config.is_file():
-        return ""
+        return []
     data = read_yaml(str(config)).get("data") or {}
-    return str(data.get("eval") or data.get("train") or "")
+    return [str(data[name]) for name in ("train", "eval") if data.get(name)]
 
 
 def given_answers(completions: str, prompts: Sequence[Prompt]) -> list[Given]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from statistics import fmean
 from typing import Any
@@ -15,8 +16,9 @@ from prefrl.evaluate.verifier_audit import Disagreement, ProbeCount
 from prefrl.recipes.verify_answers import Given
 from prefrl.types import Score
 
-COLUMNS = ("probe", "must", "passed", "failed", "unscored", "wrong", "95 %")
+COLUMNS = ("probe", "must", "passed", "failed", "errors", "wrong", "95 %")
 _MUST = {True: "pass", False: "fail", None: "-"}
+_LONGEST = 160  # characters of a text in a table
 _CHANGES = 20  # largest changes in the report
 _SAME = 1e-9
 
@@ -31,7 +33,7 @@ def probe_table(counts: Sequence[ProbeCount]) -> RichTable:
     )
     for name in COLUMNS:
         table.add_column(name, justify="left" if name in ("probe", "must") else "right", no_wrap=True)
-    for row in _rows(counts):
+    for row in _rows(counts, digits=0):
         table.add_row(*map(str, row))
     return table
 
@@ -45,9 +47,11 @@ def audit_sections(
         Table(
             COLUMNS,
             _rows(counts),
-            "Right answers, the same in other words, and answers that are surely wrong. Forms without a demand, "
-            "such as an answer in a box, are shown for you to decide whether the reward should take them.",
+            "Right answers, the same in other words, and answers that are surely wrong; rows for which none is surely "
+            "wrong have no such probe. Forms without a demand, such as an answer in a box, are shown for you to decide "
+            "whether the reward should take them.",
         ),
+        *_examples(counts),
     ]
     sections: list[Block] = [Section("Probes", blocks, "What the reward says of answers that nobody has to judge.")]
     if judged is not None:
@@ -59,12 +63,36 @@ def audit_sections(
     return sections
 
 
+def _examples(counts: Sequence[ProbeCount]) -> list[Block]:
+    rows = [
+        (count.name, _cut(probe.prompt.question), _cut(probe.gold), _cut(probe.text), _said(count))
+        for count in counts
+        if count.good is not None
+        for probe in count.examples[:3]
+    ]
+    columns = ("probe", "question", "right answer", "answer that was tried", "the reward")
+    return [Table(columns, rows, "Where it went wrong: up to three of each kind.")] if rows else []
+
+
+def _said(count: ProbeCount) -> str:
+    if not count.wrong:
+        return "could not score it"
+    return "refused it" if count.good else "gave full marks"
+
+
+def _cut(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]} ..."
+
+
 def change_sections(answers: Sequence[Given], scores: Sequence[Score]) -> tuple[list[Block], dict[str, Any]]:
     """Old scores beside new ones: sections, and the figures."""
     both = [(a, a.before, s.total) for a, s in zip(answers, scores, strict=True) if s.ok and a.before is not None]
     changes = [(given, before, now) for given, before, now in both if abs(now - before) > _SAME]
     changes.sort(key=lambda change: -abs(change[2] - change[1]))
-    rows = [(g.prompt.id, g.text[:200], before, now, now - before) for g, before, now in changes[:_CHANGES]]
+    rows = [
+        (g.prompt.id, _cut(g.prompt.question), _cut(g.text), before, now, now - before)
+        for g, before, now in changes[:_CHANGES]
+    ]
     figures = {
         "scored": len(both),
         "unscored": len(answers) - len(both),
@@ -73,10 +101,10 @@ def change_sections(answers: Sequence[Given], scores: Sequence[Score]) -> tuple[
         "down": sum(now < before for _, before, now in changes),
         "mean_before": fmean(before for _, before, _ in both) if both else 0.0,
         "mean_now": fmean(now for *_, now in both) if both else 0.0,
-        "largest": [{"prompt": r[0], "before": r[2], "now": r[3]} for r in rows],
+        "largest": [{"prompt": g.prompt.id, "before": before, "now": now} for g, before, now in changes[:_CHANGES]],
     }
     caption = f"The largest of {len(changes)} changes: {figures['up']} went up, {figures['down']} down."
-    table = Table(("prompt", "answer", "before", "now", "change"), rows, caption)
+    table = Table(("id", "question", "answer", "before", "now", "change"), rows, caption)
     lead = "Only answers that had a score before and have one now are compared."
     return [Section("What changed", [table], lead)], figures
 
@@ -97,16 +125,13 @@ def _judge_section(judged: Disagreement) -> Section:
     return Section("Beside an independent judge", [Table(("", "answers", "rate", "95 %"), rows, caption)])
 
 
-def _rows(counts: Sequence[ProbeCount]) -> list[tuple[Any, ...]]:
+def _rows(counts: Sequence[ProbeCount], digits: int = 1) -> list[tuple[Any, ...]]:
+    def shown(count: ProbeCount) -> tuple[str, str]:
+        if count.good is None or not math.isfinite(count.rate):
+            return "-", "-"
+        low, high = count.interval
+        return f"{count.rate:.{digits}%}", f"[{low:.{digits}%}, {high:.{digits}%}]"
+
     return [
-        (
-            count.name,
-            _MUST[count.good],
-            count.passed,
-            count.failed,
-            count.unscored,
-            percent(count.rate) if count.good is not None else "-",
-            percents(count.interval) if count.good is not None else "-",
-        )
-        for count in counts
+        (count.name, _MUST[count.good], count.passed, count.failed, count.unscored, *shown(count)) for count in counts
     ]

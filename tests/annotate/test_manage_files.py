@@ -158,8 +158,8 @@ def labelled(project):
 def test_an_export_is_a_file_and_its_counts(labelled, kind):
     out, boss = exports.Exports(labelled.studio), request(labelled)
     told, counted, files = out.make(boss, *choices(kind=kind, margins=True, weigh=True))
-    assert "6 rows; left out: 1 called a tie, 1 without a label, 1 no pair of answers" in told
-    assert dict(counted) == {"called a tie": 1, "without a label": 1, "no pair of answers": 1}
+    assert "6 rows; left out: 1 called a tie, 1 without a label, 1 without a pair of answers" in told
+    assert dict(counted) == {"called a tie": 1, "without a label": 1, "without a pair of answers": 1}
     rows = load_table(files[0]).rows
     assert [(row["chosen"], row["margin"]) for row in rows] == [(f"Left {n}", 2.0) for n in range(6)]
     assert 0.0 < rows[0]["weight"] < rows[1]["weight"] <= 1.0

@@ -93,7 +93,7 @@ def test_one_label_is_one_row_and_every_reason_is_counted():
         "called both bad": 1,
         "with a known answer": 1,
         "clips, which have no text": 1,
-        "no pair of answers": 1,
+        "without a pair of answers": 1,
     }
     assert "1 row" in made.summary() and "1 called a tie" in made.summary()
 

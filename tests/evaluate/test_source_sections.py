@@ -35,7 +35,7 @@ DOMINATED: dict[str, list[float | None]] = {
         (DOMINATED, "95% of the variance of the advantage comes from the reward style"),
         ({"reward/corr_length": [0.0] * 5 + [0.6] * 5}, "reward and length correlate by 0.60"),
         ({"source/judge/errors": [0.0, 0.0, 0.05]}, "The reward judge failed on 1.7% of the answers"),
-        ({"reward/mean": RISING, "audit/mean": FALLING}, "rose from 0 to 0.9 while the audit, which nothing"),
+        ({"reward/mean": RISING, "audit/mean": FALLING}, "while the audit of the same answers fell by 0.1 a step"),
     ],
 )  # fmt: skip
 def test_each_alarm(metrics: dict[str, list[float | None]], words: str) -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import re
 
 import pytest
@@ -35,10 +36,12 @@ def test_counts_and_problems_in_words():
         1,
         0.5,
     )
-    assert gold.examples == ("b", "c")
+    assert [probe.prompt.id for probe in gold.examples] == ["b", "c"]  # what went wrong, then what was not scored
     assert gold.interval == pytest.approx((0.0945, 0.9055), abs=1e-4)  # Wilson, 1 of 2
-    assert (zero.wrong, zero.examples) == (1, ("a",))
+    assert (zero.wrong, [probe.prompt.id for probe in zero.examples]) == (1, ["a"])
     assert (box.wrong, box.rate) == (0, 0.0)
+    (late,) = count_probes([probe("zero", False)], [None])
+    assert math.isnan(late.rate)  # nothing was scored, which is not 0 %
     said = problems([gold, zero, box])
     assert [sentence.split(":")[0] for sentence in said] == [
         "False negatives",

@@ -8,8 +8,11 @@ import pytest
 
 from prefrl.cli import main
 from prefrl.config import DataConfig, VerifyConfig
+from prefrl.data.formats import to_prompts
 from prefrl.data.preferences import PreferenceStore
+from prefrl.data.tables import load_table
 from prefrl.errors import ConfigError, DataError, RewardError
+from prefrl.evaluate.run_folder import RunFolder
 from prefrl.recipes.verify import run
 
 GOLD = "def retries(config):\n    value = config.get('retries')\n    return 3 if value is None else value\n"
@@ -130,6 +133,43 @@ def test_old_answers_are_scored_again(tmp_path):
     names = ("scored", "changed", "up", "down", "mean_before", "mean_now")
     assert [found[name] for name in names] == [4, 3, 0, 3, 1.0, 0.25]
     assert {(row["before"], row["now"]) for row in found["largest"]} == {(1.0, 0.0)}
+
+
+def test_answers_of_a_run_are_those_to_what_it_learnt_from_and_was_measured_on(tmp_path, capsys):
+    asked = [{"prompt": f"What is {n} + 1?", "answer": str(n + 1)} for n in range(4)]
+    train, held_out = rows(tmp_path / "train.jsonl", *asked[:2]), rows(tmp_path / "eval.jsonl", *asked[2:])
+    prompts = [*to_prompts(load_table(train)).items, *to_prompts(load_table(held_out)).items]
+    with RunFolder.create(tmp_path / "rl", "rl", {"data": {"train": train, "eval": held_out}}) as folder:
+        samples = [{"prompt_id": p.id, "completion": str(n + 1), "reward": 0.5} for n, p in enumerate(prompts)]
+        folder.samples(1, [*samples, {**samples[0], "reward": None}, {**samples[0], "prompt_id": "another"}])
+    options = {"what": "rescore", "rewards": [{"kind": "exact"}], "completions": str(folder.path)}
+    found = figures(run(VerifyConfig(**options, output=str(tmp_path / "run"))))
+    assert [found[name] for name in ("scored", "changed", "up", "mean_now")] == [4, 4, 4, 1.0]
+    said = capsys.readouterr().out
+    assert "1 of 6 answers are to other prompts, and left out." in said
+    assert "1 of 5 answers had no score before, and are left out." in said
+
+
+def test_several_right_answers_are_all_right_and_people_see_them(tmp_path):
+    asked = [{"prompt": "a?", "answer": ["5", "6"]}, {"prompt": "b?", "answer": "6"}, {"prompt": "c?", "answer": ["8"]}]
+    options = {"rewards": [{"kind": "math"}], "output": str(tmp_path / "run")}
+    store, judge = str(tmp_path / "people.db"), [{"kind": "regex", "pattern": "^$"}]
+    data = DataConfig(train=rows(tmp_path / "asked.jsonl", *asked))
+    found = figures(run(VerifyConfig(**options, data=data, judge=judge, queue=store)))
+    assert found["problems"] == []
+    with PreferenceStore(store) as people:
+        shown = {item.prompt.text: item.answer for item in people.tasks()}
+    assert shown == {"a?": "5\n6", "b?": "6", "c?": "8"}
+
+
+def test_the_report_shows_where_it_went_wrong_and_the_terminal_fits(tmp_path, repair, capsys):
+    page = (run(audit(tmp_path, repair, "one_case")).path / "report.html").read_text()
+    assert "gave full marks" in page
+    assert "return 0" in page
+    assert "2 problems with this reward" in page
+    printed = capsys.readouterr().out
+    assert "written differently" in printed
+    assert "\u2026" not in printed  # nothing is cut off
 
 
 def test_what_is_missing_is_said(tmp_path, repair, capsys):

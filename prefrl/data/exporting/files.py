@@ -35,7 +35,7 @@ class Export:
 
     def summary(self) -> str:
         """One line for people, such as `58 rows (train 50, test 8); left out: 2 called a tie, 1 without a label`."""
-        total = f"{len(self.rows)} rows"
+        total = f"{len(self.rows)} row{'s' if len(self.rows) != 1 else ''}"
         if len(self.splits) > 1:
             total += f" ({', '.join(f'{name} {len(rows)}' for name, rows in self.splits.items())})"
         reasons = ", ".join(f"{count} {reason}" for reason, count in self.left_out.items())

@@ -244,7 +244,7 @@ def _finish(label: Label, steps: Sequence[Row], total: int) -> str:
 
 def _pair(task: Task) -> Item:
     if not isinstance(task, Item):
-        raise Problem("no pair of answers")
+        raise Problem("without a pair of answers")
     if task.clips is not None:
         raise Problem("clips, which have no text")
     return task

@@ -9,12 +9,11 @@ from typing import NamedTuple
 from sqlalchemy import Connection, select, update
 
 from prefrl.data.project import ProjectSettings
-from prefrl.data.store.errors import Invalid
 from prefrl.data.store.journal import record
 from prefrl.data.store.schema import project
+from prefrl.data.store.shapes import check_settings
 from prefrl.data.store.texts import dumps
 
-MOST, LONGEST, LONGEST_TEXT = 50, 200, 200_000  # criteria or reasons, characters of each, and of the guidelines
 _PROJECT = select(project.c.id, project.c.secret, project.c.settings)
 
 
@@ -42,24 +41,12 @@ def save_settings(connection: Connection, settings: ProjectSettings, by: str) ->
     """Replace the settings; the audit log keeps every version.
 
     Raises:
-        Invalid: something is longer than a page can show and a label can answer.
+        Invalid: something is longer than a page can show and a label can answer, or of another type.
     """
-    _check_size(settings)
+    check_settings(settings)
     text = dumps(settings.to_dict())
     connection.execute(update(project).values(settings=text))
     record(connection, by, "settings", settings.to_dict())
-
-
-def _check_size(settings: ProjectSettings) -> None:
-    for words in (settings.name, *settings.skip_reasons, *settings.flag_reasons, *(c.name for c in settings.criteria)):
-        if len(words) > LONGEST:
-            raise Invalid(f"Got {words[:40]!r}... of {len(words)} characters; expected at most {LONGEST} characters.")
-    if len(settings.guidelines) > LONGEST_TEXT:
-        raise Invalid(f"Got guidelines of {len(settings.guidelines)}; expected at most {LONGEST_TEXT} characters.")
-    lists = {"criteria": settings.criteria, "reasons": max(settings.skip_reasons, settings.flag_reasons, key=len)}
-    for name, values in lists.items():
-        if len(values) > MOST:
-            raise Invalid(f"Got {len(values)} {name}; expected at most {MOST} {name}.")
 
 
 @lru_cache(maxsize=8)

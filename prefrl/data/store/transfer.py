@@ -28,6 +28,7 @@ from prefrl.data.store.media import TYPES, insert_media
 from prefrl.data.store.records import ITEM_STATUSES, Flag
 from prefrl.data.store.schema import flags, items, media
 from prefrl.data.store.settings import project_of, save_settings
+from prefrl.data.store.shapes import check_flag, check_label, check_settings
 from prefrl.data.store.texts import dumps
 from prefrl.data.store.work import to_flag
 from prefrl.errors import DataError, PrefrlError
@@ -62,7 +63,7 @@ def import_(database: Database, path: Path) -> int:
         where = f"{path} line {number}"
         try:
             read.add(row, where)
-        except (KeyError, TypeError, ValueError, AttributeError, PrefrlError) as error:
+        except (LookupError, TypeError, ValueError, AttributeError, PrefrlError) as error:
             raise DataError(
                 f"{where} is no item or label as export writes them ({type(error).__name__}: {error}); nothing was "
                 "imported."
@@ -113,6 +114,7 @@ class _Read:
 
     def _settings(self, row: Mapping[str, Any], where: str) -> None:
         self.settings = ProjectSettings.from_dict(row["settings"])
+        check_settings(self.settings)
 
     def _media(self, row: Mapping[str, Any], where: str) -> None:
         body = base64.b64decode(row["media"]["body"], validate=True)
@@ -132,6 +134,7 @@ class _Read:
 
     def _label(self, row: Mapping[str, Any], where: str) -> None:
         label = Label(**row["label"])
+        check_label(label)
         if label.outcome not in OUTCOMES or label.version < 1 or not label.annotator.strip():
             raise ValueError("an unknown outcome, a version below 1, or nobody who labelled")
         if self.labels.setdefault(label.id, (label, where))[0] != label:
@@ -139,6 +142,7 @@ class _Read:
 
     def _flag(self, row: Mapping[str, Any], where: str) -> None:
         flag = Flag(**row["flag"])
+        check_flag(flag)
         self.flags.setdefault(flag.id, flag)
 
 

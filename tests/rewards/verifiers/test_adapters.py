@@ -188,6 +188,7 @@ def service():
 
     class Quiet(ThreadingHTTPServer):
         daemon_threads = True
+        request_queue_size = 256  # as many as come at once
 
         def handle_error(self, *args):
             """A client that gave up is what the test is about."""

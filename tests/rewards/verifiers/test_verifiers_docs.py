@@ -2,12 +2,15 @@ from __future__ import annotations
 
 import inspect
 import re
+import sys
 from pathlib import Path
 
 import pytest
+import yaml
 from math_pairs import says
 
-from prefrl import rewards
+from prefrl import plugins, rewards
+from prefrl.rewards.specs import KINDS
 
 PAGE = (Path(__file__).parents[3] / "docs" / "verifiers.md").read_text(encoding="utf-8")
 CONTRACT = PAGE.partition("## The contract")[2].partition("\n## ")[0]
@@ -42,3 +45,39 @@ def test_the_examples_on_the_page(gold, right, wrong):
 
 def test_there_are_examples():
     assert len(ROWS) == 10
+
+
+ALL = re.findall(r"^\| `(\w+)` \| `(\{kind: .*?\})` \| (.*?) \| (.*?) \|$", PAGE, re.MULTILINE)
+SAID = {  # a text and the columns it is judged by
+    "choice": ("A", {"answer": "A"}),
+    "json": ('{"name": 1}', {"gold": {"name": 1}}),
+    "json_schema": ("{}", {"schema": "{}"}),
+    "units": ("5 km", {"answer": "5 km"}),
+    "constraints": ("moss", {"instruction_id_list": ["punctuation:no_comma"]}),
+}
+
+
+@pytest.mark.parametrize(("kind", "spec", "arguments", "parts"), ALL)
+def test_the_table_of_all_verifiers(rollout, kind, spec, arguments, parts):
+    settings = yaml.safe_load(spec)
+    taken = inspect.signature(plugins.import_path(KINDS[kind], "reward")).parameters
+    named = {p.name for p in taken.values() if p.kind is not p.VAR_KEYWORD}
+    assert {*re.findall(r"`(\w+)`", arguments)} | {*settings} - {"kind"} == named
+    if kind in ("code", "stdio", "reasoning_gym", "shell", "http", "rubric"):
+        return  # what they say is tested where they are
+    text, columns = SAID.get(kind, ("5", {"answer": "5"}))
+    more = {"column": "gold"} if kind == "json" else {}
+    (score,) = rewards.build(settings | more).score([rollout(text, **columns)])
+    assert {*re.findall(r"`(\w+)`", parts)} == {*score.parts}
+
+
+def test_every_verifier_is_in_the_table():
+    others = {"environment", "bradley_terry", "ensemble", "judge", "tournament", "gate", "min", "product", "constraint"}
+    assert {kind for kind, *_ in ALL} == {*KINDS} - others
+
+
+def test_the_checker_on_the_page_is_one(rollout):
+    (program,) = (text for text in re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL) if "input()" in text)
+    verifier = rewards.shell([sys.executable, "-S", "-c", program])
+    right, wrong = verifier.score([rollout("5\n", answer="5"), rollout("6", answer="5")])
+    assert (right.value, wrong.value) == (1.0, 0.0)
