@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import postgres
+from sqlalchemy import update
 
 from prefrl.data.comparisons import CheckItem, Item, StepItem
 from prefrl.data.preferences import PreferenceStore
 from prefrl.data.project import ProjectSettings
+from prefrl.data.store import schema
 from prefrl.types import Completion, Prompt
 
 BACKENDS = ["sqlite", *(["postgres"] if postgres.AVAILABLE else [])]
@@ -52,6 +54,12 @@ def opened(place: str | Path, count: int = 0, **more: Any) -> Iterator[Preferenc
 def settle(store: PreferenceStore, **settings: Any) -> None:
     """Choose settings; no known answers are mixed in unless that is asked for."""
     store.save_settings(ProjectSettings(**{"gold_share": 0.0, **settings}))
+
+
+def fix_secret(store: PreferenceStore, secret: str = "fixed") -> None:
+    """Let sides and known answers be drawn the same way every time."""
+    with store._database.writing() as connection:
+        connection.execute(update(schema.project).values(secret=secret))
 
 
 def given(store: PreferenceStore, person: str, count: int = 1, **more: Any) -> list[str]:

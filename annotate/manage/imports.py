@@ -6,6 +6,7 @@ person chose is worked out again when they press Import, so nothing is kept betw
 
 from __future__ import annotations
 
+import contextlib
 import threading
 from collections import OrderedDict
 from collections.abc import Iterator, Mapping, Sequence
@@ -149,7 +150,9 @@ class Imports:
         with parts.plainly():
             table = self._table(form.file, form.hub)
             if is_archive(table.columns):
-                added = store.import_(self._file(form.file))
+                file = self._file(form.file)
+                with _by_name(file):
+                    added = store.import_(file)
                 yield parts.note(f"Imported {added} items, labels and reports that were not here.", "good")
                 return
             found = self._plan(form)
@@ -175,7 +178,8 @@ class Imports:
         key = (hub, 0.0) if path is None else (str(path), path.stat().st_mtime)
         with self._lock:
             if key not in self._tables:
-                self._tables[key] = read_hub(hub) if path is None else read_upload(path)
+                with _by_name(path):
+                    self._tables[key] = read_hub(hub) if path is None else read_upload(path)
             self._tables.move_to_end(key)
             while len(self._tables) > KEPT:
                 self._tables.popitem(last=False)
@@ -213,6 +217,15 @@ def build(studio: Studio) -> None:
     shape.input(page.columns, [file, hub, shape], roles, api_visibility="private")
     preview.click(page.preview, inputs, [result, counted, first], api_visibility="private")
     start.click(page.carry_out, inputs, result, api_visibility="private")
+
+
+@contextlib.contextmanager
+def _by_name(path: Path | None) -> Iterator[None]:
+    """Errors that call a file by its name, and not by where the server keeps it."""
+    try:
+        yield
+    except DataError as error:
+        raise DataError(str(error).replace(f"{path.parent}/", "") if path else str(error)) from error
 
 
 def counts(found: Plan) -> list[list[Any]]:

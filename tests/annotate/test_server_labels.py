@@ -7,6 +7,7 @@ import uuid
 
 import pytest
 from annotating import SECRETS, check, pair, place, png, steps, tasks
+from stores import fix_secret
 
 from prefrl.data.comparisons import Clip, Item
 from prefrl.data.project import Criterion
@@ -42,7 +43,7 @@ def test_nothing_that_reaches_an_annotator_says_more_than_the_texts(tmp_path):
         seen += [views, ann.get("/api/mine").json(), ann.post("/api/next").json()]
         assert {view["kind"] for view in views} == {"pair", "steps", "check"}
         text = json.dumps(seen)
-        assert [word for word in SECRETS if word in text] == []
+        assert [word for word in (*SECRETS, there.store.secret) if word in text] == []
         assert sorted(key for key in keys_of(seen) if any(word in key.lower() for word in FORBIDDEN)) == []
         assert pair().id not in text and '"first"' not in text and '"second"' not in text
 
@@ -75,6 +76,7 @@ def test_every_part_of_every_turn_is_shown(tmp_path):
 
 def test_sides_are_stable_even_and_undone_in_the_store(tmp_path):
     with place(tmp_path, overlap=2) as there:
+        fix_secret(there.store)
         there.store.add_items([pair(number, overlap=2) for number in range(100)])
         left_is_a = 0
         for name in ("ann", "bob"):

@@ -94,7 +94,7 @@ class Items:
         with self._database.reading() as connection:
             row = connection.execute(TASKS.where(items.c.id == storable(id))).one_or_none()
         if row is None:
-            raise DataError(f"{self._database.name} has no item {id!r}; expected an id of items.")
+            raise DataError(f"There is no item {id!r:.80}; expected an id of items.")
         return to_task(row)
 
     def count(self) -> int:

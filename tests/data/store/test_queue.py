@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from stores import given, label_next, pair, pairs, settle
+from stores import fix_secret, given, label_next, pair, pairs, settle
 
 from prefrl.data.store import Full, Gold
 from prefrl.data.store.texts import is_exchanged
@@ -66,6 +66,7 @@ def test_nobody_keeps_the_queue_from_the_others(store):
 
 
 def test_known_answers_are_mixed_in(store):
+    fix_secret(store)
     settle(store, gold_share=0.25)
     store.add_tasks(pairs(200), gold={f"i{n}": Gold(outcome="first") for n in range(160, 200)})
     known = {f"i{n}" for n in range(160, 200)}

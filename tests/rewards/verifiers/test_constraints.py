@@ -84,7 +84,7 @@ def test_all_25_are_tried_and_none_is_met_by_nothing():
         ("今天很好。我们走吧。", 2),
         ("Heading\n\nText.", 2),
         ("...", 0),
-        ("هل أنت هنا؟ نعم۔", 2),
+        ("هل أنت هنا؟ نعم\u06d4", 2),
         ("आज मौसम अच्छा है। हम चलते हैं।", 2),
         ("Wait… what", 2),
     ],
@@ -180,7 +180,10 @@ def test_edges(name, arguments, text, followed):
     assert follows(text, name, arguments) == followed
 
 
-HOSTILE = ("\n", "x\n", " ", "a", "[", "<<a", "*a", "\n*", "\n 1", "***\n", "p. ", "好", "😀", "\ud800", "1. \n", "``` ", '{"a":')
+HOSTILE = (
+    *("\n", "x\n", " ", "a", "[", "<<a", "*a", "\n*", "\n 1", "***\n", "p. "),
+    *("好", "😀", "\ud800", "1. \n", "``` ", '{"a":'),
+)
 
 
 @pytest.mark.parametrize("name", sorted(CHECKS))
