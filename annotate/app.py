@@ -13,7 +13,6 @@ from starlette.types import ASGIApp
 
 from annotate.api import errors, routes
 from annotate.gradio_pages import PAGES, GradioPages
-from annotate.loop.runs import watched
 from annotate.middleware import Shield
 from annotate.studio import Studio
 
@@ -31,9 +30,8 @@ def create_app(studio: Studio, *, gradio: bool = True) -> ASGIApp:
 
     @contextlib.asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        with watched(studio):
-            async with pages.running() if pages is not None else contextlib.nullcontext():
-                yield
+        async with pages.running() if pages is not None else contextlib.nullcontext():
+            yield
 
     app = FastAPI(title=studio.store.settings().name, lifespan=lifespan, openapi_url=None, redirect_slashes=False)
     app.state.studio = studio

@@ -54,7 +54,8 @@ def serve(
         _announce(studio, address, links, host)
         if browser:
             browse(links[0] if links else address)
-        server_of(studio).run(sockets=[place])
+        with watching(studio):
+            server_of(studio).run(sockets=[place])
 
 
 class Running:
@@ -71,6 +72,7 @@ class Running:
         with self._stack:
             place = self._stack.enter_context(bound(host, port))
             self.studio = self._stack.enter_context(opened(project, store, host=host))
+            self._stack.enter_context(watching(self.studio))  # ends after the server, and before the store is closed
             self.url = address_of(place, host)
             self.link = first_link(self.studio, self.url)
             self._server = server_of(self.studio)
@@ -108,6 +110,13 @@ def opened(project: str | Path, store: str = "", url: str = "", host: str = "") 
         raise ConfigError(f"Cannot make the project {folder}: {error}. Name a folder that can be written.") from error
     with PreferenceStore(store or file) as opened_store:
         yield Studio(folder=folder, store=opened_store, url=url.rstrip("/"), hosts=names_of(host, url))
+
+
+def watching(studio: Studio) -> contextlib.AbstractContextManager[None]:
+    """Look after the runs of a project while its server runs."""
+    from annotate.loop.runs import watched
+
+    return watched(studio)
 
 
 @contextlib.contextmanager

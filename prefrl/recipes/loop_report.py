@@ -12,6 +12,7 @@ from prefrl.evaluate.alarms import find_alarms
 from prefrl.evaluate.blocks import Block, Details, Figure, Headline, Report, Section, Table, Text, Warnings
 from prefrl.evaluate.frontier_figures import proxy_and_gold
 from prefrl.evaluate.frontier_metrics import rounds_frontier
+from prefrl.evaluate.patrol_section import patrol_sections
 from prefrl.evaluate.report import curve_sections, sample_sections, setup_sections, write_report
 from prefrl.evaluate.run_folder import RunData, RunFolder, read
 from prefrl.recipes.loop_journal import Journal
@@ -45,6 +46,7 @@ def report(data: RunData, found: list[Round], about: str) -> Report:
     for one in found:
         number = one["round"]
         inner = [
+            *patrol_sections(data, phase=f"policy_{number}", eval_phase=""),
             *curve_sections(data, title="Policy", phase=f"policy_{number}"),
             *curve_sections(data, title="Reward model", phase=f"reward_{number}", eval_phase=f"reward_{number}_eval"),
         ]

@@ -7,6 +7,7 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 import urllib.request
 
@@ -15,6 +16,7 @@ from annotating import without_gradio
 
 from annotate import serve
 from annotate.demo import tasks
+from annotate.loop import runs
 from prefrl.cli import main
 from prefrl.data.preferences import PreferenceStore
 from prefrl.errors import ConfigError
@@ -72,6 +74,19 @@ def test_the_command_starts_at_once_prints_one_link_and_ends_on_a_signal(tmp_pat
         assert process.wait(30) == 130
     with PreferenceStore(tmp_path / "preferences.db", create=False) as store:
         assert store.check() == [] and store.count_items() == len(tasks()[0])
+
+
+def test_nothing_of_a_server_goes_on_when_it_was_stopped(tmp_path, monkeypatch):
+    without_gradio(monkeypatch)
+    looked = threading.Event()
+    monkeypatch.setattr(runs, "INTERVAL", 0.01)
+    monkeypatch.setattr(runs.Runs, "go_on_where_labelled", lambda self: looked.set())
+    server = serve.Running(tmp_path)
+    assert looked.wait(10) and [t for t in threading.enumerate() if t.name == "runs"]
+    server._server.force_exit = True  # what a second Ctrl+C asks for
+    server.stop()
+    assert [t.name for t in threading.enumerate() if t.name in ("runs", "annotate")] == []
+    assert not [found for found in runs._runs if found.studio is server.studio]
 
 
 def test_stopping_twice_is_stopping(tmp_path, monkeypatch):

@@ -50,7 +50,7 @@ THREE = text_pair("three?", "a3", "b3")
 
 
 def test_a_pair_as_trl_has_it():
-    made = export(labelled([(ONE, {"ann": "second", "bob": "second", "cy": "first"})], project="p"))
+    made = export(labelled([(ONE, {"ann": "second", "bob": "second", "cy": "first"})], secret="p"))
     (row,) = made.rows
     assert {name: row[name] for name in ("prompt", "chosen", "rejected")} == {
         "prompt": "one?",
@@ -227,7 +227,7 @@ def test_the_shape_of_prm800k():
     item = solution(answer="3", round=4)
     first = rated(item, "ann", [1, -1], alternatives={"1": "2+1=three"}, active_ms=1200)
     whole, skipped = rated(item, "bob", [1, 1, None], unsure=[2]), label(item, "cy", "skip")
-    data = labelled([(item, {"ann": first, "bob": whole, "cy": skipped})], project="p")
+    data = labelled([(item, {"ann": first, "bob": whole, "cy": skipped})], secret="p")
     rows = export(data, Choices(format="prm800k")).rows
     assert [row["label"]["finish_reason"] for row in rows] == ["found_error", "solution", "give_up"]
     assert rows[0]["question"] == {"problem": "1+1+1?", "ground_truth_answer": "3"}
@@ -250,7 +250,7 @@ def test_the_shape_of_prm800k():
 def test_all_votes_keep_everything():
     item = solution()
     said = [(ONE, {"ann": label(ONE, "ann", "first", note="why", details={"criteria": {"truth": 1}})}), (item, {})]
-    made = export(labelled(said, gold={ONE.id}, project="p"), Choices(format="votes"))
+    made = export(labelled(said, gold={ONE.id}, secret="p"), Choices(format="votes"))
     (row,) = made.rows
     assert (row["first"], row["second"], row["outcome"], row["note"], row["gold"]) == ("a1", "b1", "first", "why", True)
     assert json.loads(row["details"]) == {"criteria": {"truth": 1}}
@@ -258,11 +258,9 @@ def test_all_votes_keep_everything():
 
 
 def test_names_are_hashed_with_the_project():
-    first, second = (
-        export(labelled([(ONE, {"ann": "first"})], project=p)).rows[0]["annotator_ids"] for p in ("p", "q")
-    )
+    first, second = (export(labelled([(ONE, {"ann": "first"})], secret=p)).rows[0]["annotator_ids"] for p in ("p", "q"))
     assert first != second
-    assert export(labelled([(ONE, {"ann": "first"})], project="p")).rows[0]["annotator_ids"] == first
+    assert export(labelled([(ONE, {"ann": "first"})], secret="p")).rows[0]["annotator_ids"] == first
     assert export(labelled([(ONE, {"ann": "first"})]), Choices(names=True)).rows[0]["annotator_ids"] == ["ann"]
 
 

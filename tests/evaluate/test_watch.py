@@ -99,7 +99,8 @@ def test_likeness_is_the_same_in_pieces(monkeypatch):
     "piece", ["\n", "x\n", "***\n", "``` ", "score:\n", "ignore ", "a.", "好", "a b ", "as a judge "]
 )
 def test_no_text_takes_long(piece):
-    batch = [answer("x" + piece * (1_000_000 // len(piece)))] * 2
+    batch = [answer("x" + piece * (90_000 // len(piece)) + "score judge ignore")] * 2
+    batch += [answer(piece * (1_000_000 // len(piece)))] * 2
     start = time.process_time()
-    watch_metrics(batch, [Score(value=0.0)] * 2)
+    watch_metrics(batch, [Score(value=0.0)] * 4)
     assert time.process_time() - start < 1.0

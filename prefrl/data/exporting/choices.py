@@ -81,19 +81,19 @@ class Labelled:
     tasks    all items in the order they were added
     labels   all versions of all labels in the order they came
     gold     ids of items whose answer is known
-    project  id of the project, which enters the hashes of names
+    secret   of the project: it enters the hashes of names, so that nobody who knows the names can undo them
     """
 
     tasks: Sequence[Task]
     labels: Sequence[Label]
     gold: Collection[str] = ()
-    project: str = ""
+    secret: str = ""
 
     @classmethod
     def of(cls, store: PreferenceStore) -> Labelled:
         """All that a store holds now."""
         labels = store.labels(all_versions=True)
-        return cls(tasks=store.tasks(), labels=labels, gold=set(store.gold()), project=store.project_id)
+        return cls(tasks=store.tasks(), labels=labels, gold=set(store.gold()), secret=store.secret)
 
     def live(self) -> dict[str, list[Label]]:
         """The labels that count, by item: the last version of each person, in the order these came.
@@ -120,4 +120,4 @@ class Labelled:
             return name
         if name.startswith(ANONYMOUS):
             return name.removeprefix(ANONYMOUS)
-        return hashlib.sha256(f"{self.project}|{name}".encode("utf-8", "surrogatepass")).hexdigest()[:12]
+        return hashlib.sha256(f"{self.secret}|{name}".encode("utf-8", "surrogatepass")).hexdigest()[:12]

@@ -22,7 +22,7 @@ from prefrl.data.store.shapes import check_task
 from prefrl.data.store.texts import dumps, storable
 from prefrl.errors import DataError, did_you_mean
 
-LONGEST_ID = 1000
+LONGEST_ID, MOST = 1000, 10**9  # characters of an id; people of an item, and its priority
 BATCH = 200  # items that are added in one transaction: labels come in between
 _T = TypeVar("_T")
 TASKS = select(bodies.c.body, items.c.overlap).join(items, items.c.number == bodies.c.number).order_by(items.c.number)
@@ -157,6 +157,8 @@ class Items:
             return {row.id: gold_from_dict(json.loads(row.gold)) for row in connection.execute(wanted)}
 
     def _set(self, ids: Iterable[str], by: str, column: str, value: Any) -> int:
+        if isinstance(value, int) and abs(value) > MOST:
+            raise Invalid(f"Got the {column} {value}; expected at most {MOST}.")
         named, changed = list(dict.fromkeys(ids)), 0
         with self._database.writing() as connection:
             for some in batches(named):

@@ -231,9 +231,10 @@ def _post(url: str, timeout: float, headers: Mapping[str, str], request: bytes) 
     own = {header: os.environ.get(variable, "") for header, variable in headers.items()}
     message = urllib.request.Request(url, request, {"Content-Type": "application/json", **own}, method="POST")
     late = failure(f"{url} took longer than {timeout:g} s", Status.TIMEOUT)
+    deadline = time.monotonic() + timeout
     try:
         with urllib.request.build_opener(_Refused).open(message, timeout=timeout) as response:
-            reply = _body(response, time.monotonic() + timeout)
+            reply = _body(response, deadline)
             status, missing = response.status, response.length
     except urllib.error.HTTPError as error:
         with error:

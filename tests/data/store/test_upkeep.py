@@ -130,6 +130,8 @@ def test_items_that_are_not_there(store):
     for wrong in (
         lambda: store.set_state(["i0"], "shut"),
         lambda: store.set_overlap(["i0"], 0),
+        lambda: store.set_overlap(["i0"], 10**30),
+        lambda: store.set_priority(["i0"], -(10**30)),
         lambda: store.set_gold("i0", Gold(outcome="right")),
         lambda: store.set_gold("i0", Gold(outcome="skip")),
     ):

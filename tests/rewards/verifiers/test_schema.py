@@ -86,7 +86,7 @@ def test_what_takes_for_ever_is_a_timeout_and_costs_itself_alone(rollout):
     assert time.monotonic() - start < 60  # each has a second of work; the machine may be busy
 
 
-@pytest.mark.parametrize(("nest", "score"), [(50, 1.0), (100_000, 0.0)])
+@pytest.mark.parametrize(("nest", "score"), [(50, 1.0), (400, 0.0), (100_000, 0.0)])
 def test_deep_nesting_is_the_policys_own_failure(rollout, nest, score):
     tree = {"properties": {"a": {"$ref": "#"}}, "type": "object"}
     (verdict,) = json_schema(tree).verdicts([rollout('{"a": ' * nest + "{}" + "}" * nest)])
