@@ -290,9 +290,20 @@ class Engine:
                 parameter.data = data
 
 
-@cache
 def _accelerator() -> Any:
-    """The process's place among others. One serves all engines: accelerate refuses a second on another device."""
+    """The process's place among others. One serves all engines: accelerate refuses a second on another device.
+
+    A trainer of transformers or TRL in the same process resets accelerate; then it is made anew.
+    """
+    from accelerate.state import is_initialized
+
+    if not is_initialized():
+        _made_accelerator.cache_clear()
+    return _made_accelerator()
+
+
+@cache
+def _made_accelerator() -> Any:
     from accelerate import Accelerator
 
     return Accelerator(cpu=not torch.cuda.is_available())

@@ -450,3 +450,11 @@ def test_a_step_in_which_nothing_counts_moves_nothing_even_with_momentum():
         engine.accelerator = SimpleNamespace(num_processes=processes, device="cpu", reduce=lambda t, _: t)
         engine.step(rows, objective)
         assert all(torch.equal(a, b) for a, b in zip(before, engine.snapshot(), strict=True))
+
+
+def test_another_trainer_that_resets_accelerate_breaks_no_later_engine():
+    from accelerate.state import AcceleratorState
+
+    Engine(language_model(), ModelConfig())
+    AcceleratorState._reset_state(reset_partial_state=True)  # as the arguments of transformers' trainers do
+    assert Engine(language_model(), ModelConfig()).accelerator.num_processes == 1

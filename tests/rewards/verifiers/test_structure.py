@@ -78,7 +78,7 @@ def test_a_prompt_that_opens_the_block(rollout):
 
 @pytest.mark.parametrize("text", ["<a>" * 100_000, "<a>" * 50_000 + "</a>" * 50_000, "<a><b>" * 50_000, "<" * 300_000])
 def test_no_text_takes_long_or_much_memory(rollout, text):
-    start = time.process_time()
+    start = time.thread_time()  # other tests leave threads that work
     assert xml_format(["a", "b"]).score([rollout(text)])[0].value == 0.0
     assert think_format("a").score([rollout(text)])[0].value == 0.0
-    assert time.process_time() - start < 1.0
+    assert time.thread_time() - start < 1.0
