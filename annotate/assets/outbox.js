@@ -72,7 +72,8 @@ export class Outbox {
     this.box.remove("out." + body.id);
     for (const later of this.waiting) {
       // A label that was changed before it arrived: the next one is about the version that the server has just given.
-      if (later.body.assignment !== body.assignment || !answer.version || later.path !== "/api/labels") continue;
+      // One that another tab gave without knowing of this one changes nothing, and is for the server to refuse.
+      if (later.body.assignment !== body.assignment || !answer.version || !later.body.base_version) continue;
       later.body.base_version = answer.version;
       this.box.set("out." + later.body.id, later);
     }

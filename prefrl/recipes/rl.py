@@ -39,7 +39,7 @@ from prefrl.recipes.common import (
 from prefrl.recipes.feed import Feed, Watched
 from prefrl.recipes.golds import gold_figures
 from prefrl.recipes.teaching import Teaching, check, teaching_of, with_solutions
-from prefrl.rewards.base import RewardSource
+from prefrl.rewards.base import RewardSource, attach
 from prefrl.rewards.specs import build
 from prefrl.rollout.environments import find_environment
 from prefrl.rollout.sampler import Sampler
@@ -161,6 +161,7 @@ def optimize_policy(
     reward = Checked(source or Unrewarded(), config.max_error_fraction)
     audits = audits_of(reward.source)
     engine, critic = _engine(policy, algorithm, config, teaching, audited=bool(audits))
+    attach(reward.source, engine)
     feed = Feed(train, config.prompts_per_step, config.seed, config.curriculum)
     optimizer = PolicyOptimizer(
         engine,

@@ -13,6 +13,7 @@ from prefrl.errors import ConfigError, PrefrlError, RewardError, did_you_mean
 from prefrl.types import Rollout, Score
 
 if TYPE_CHECKING:
+    from prefrl.model.engine import Engine
     from prefrl.rewards.compose import Clip, Gate, WeightedSum
 
 
@@ -20,9 +21,10 @@ if TYPE_CHECKING:
 class RewardSource(Protocol):
     """Anything with a name that scores rollouts, whole groups at once.
 
-    Optional methods: `update(rollouts, scores=None, demonstrations=None) -> dict[str, float]` for sources
-    that learn between rollouts, `fit(...)`, `save(path)`, `state_dict()` / `load_state_dict(state)` for
-    running state, and `close()`.
+    Optional methods: `attach(engine)` for sources that need the policy's tokenizer or log-probs, called once
+    before a run; `update(rollouts, scores=None, demonstrations=None) -> dict[str, float]` for sources that
+    learn between rollouts, `fit(...)`, `save(path)`, `state_dict()` / `load_state_dict(state)` for running
+    state, and `close()`.
     """
 
     name: str
@@ -55,6 +57,11 @@ class Reward(ABC):
             learned = step(rollouts, scores=scores, demonstrations=demonstrations) if step else {}
             metrics.update({f"{name}/{key}": value for key, value in learned.items()})
         return metrics
+
+    def attach(self, engine: Engine) -> None:
+        """Let every child know the engine of the policy whose rollouts it will score."""
+        for child in self.children:
+            attach(child, engine)
 
     def state_dict(self) -> dict[str, Any]:
         """Running state, by child name; empty for sources that keep none."""
@@ -170,6 +177,13 @@ def parts_of(source: RewardSource) -> Iterator[RewardSource]:
     yield source
     for child in getattr(source, "children", ()):
         yield from parts_of(child)
+
+
+def attach(source: RewardSource, engine: Engine) -> None:
+    """Tell a source, if it wants to know, the engine of the policy whose rollouts it will score."""
+    hook = getattr(source, "attach", None)
+    if hook is not None:
+        hook(engine)
 
 
 def unique_names(sources: Sequence[RewardSource]) -> list[str]:

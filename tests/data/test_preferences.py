@@ -260,6 +260,20 @@ def test_labels_survive_a_process_that_dies(tmp_path):
         assert outcomes(store) == [(one.id, "ann", 1, "first")]
 
 
+def test_opening_waits_for_another_program_that_is_making_the_file(tmp_path):
+    path = tmp_path / "a.db"
+    other = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
+    other.execute("CREATE TABLE started (x)")
+    other.execute("BEGIN IMMEDIATE")
+    other.execute("DROP TABLE started")  # SQLite would not wait for this one before it changes the kind of journal
+    release = threading.Timer(0.3, lambda: other.execute("COMMIT"))
+    release.start()
+    with PreferenceStore(path) as store:
+        assert store.items() == []
+        assert not release.is_alive()
+    other.close()
+
+
 def test_many_who_label_at_once(tmp_path):
     path, items = tmp_path / "a.db", [item(n, overlap=4) for n in range(10)]
 

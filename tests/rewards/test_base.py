@@ -6,6 +6,7 @@ import pytest
 
 from prefrl.errors import ConfigError, RewardError
 from prefrl.rewards import Reward, RewardSource, WeightedSum, as_source, checked_scores, error_counts
+from prefrl.rewards.base import attach
 from prefrl.types import Score
 
 
@@ -220,3 +221,13 @@ def test_update_state_and_close_reach_the_children(rollout):
 def test_the_state_of_another_reward_is_refused():
     with pytest.raises(RewardError, match=r"a part 'gail', which reward '1\*fixed' does not have"):
         (1.0 * Fixed(1.0)).load_state_dict({"gail": {}})
+
+
+def test_every_part_is_told_the_engine_and_those_that_do_not_want_to_know_are_left_alone():
+    class Attached(Fixed):
+        def attach(self, engine):
+            self.engine = engine
+
+    one, other = Attached(1.0, name="one"), Attached(2.0, name="other")
+    attach((one + 0.5 * other.clip(0, 1)) + Plain(), "the engine")
+    assert (one.engine, other.engine) == ("the engine", "the engine")

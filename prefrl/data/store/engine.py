@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import sqlite3
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -60,7 +61,7 @@ class Database:
         """Let readers and the writer of a file not wait for one another; it stays so."""
         if self.is_sqlite:
             with self.errors(), contextlib.closing(self.engine.raw_connection()) as connection:
-                connection.cursor().execute("PRAGMA journal_mode = WAL")
+                _keep_log(connection.cursor())
 
     def look_over(self) -> None:
         """Look for damage of a file, quickly.
@@ -96,6 +97,19 @@ class Database:
     def close(self) -> None:
         """Close all connections."""
         self.engine.dispose()
+
+
+def _keep_log(cursor: Any) -> None:
+    """Write-ahead logging; SQLite does not wait for others where a file's kind of journal is changed, so this does."""
+    until = time.monotonic() + BUSY_SECONDS
+    while True:
+        try:
+            cursor.execute("PRAGMA journal_mode = WAL")
+            return
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & 0xFF != sqlite3.SQLITE_BUSY or time.monotonic() > until:
+                raise
+        time.sleep(0.02)
 
 
 @contextlib.contextmanager

@@ -81,4 +81,4 @@ def test_no_text_takes_long_or_much_memory(rollout, text):
     start = time.thread_time()  # other tests leave threads that work
     assert xml_format(["a", "b"]).score([rollout(text)])[0].value == 0.0
     assert think_format("a").score([rollout(text)])[0].value == 0.0
-    assert time.thread_time() - start < 1.0
+    assert time.thread_time() - start < 5.0  # a tenth of a second on an idle machine; quadratic would be minutes
