@@ -5,6 +5,8 @@
     task:guessing         find a hidden number from 1 to 16, for the environment `guessing`
     task:calculator       products of two three-digit numbers, for the environment `calculator`
     task:guessing_play    turns of that game played well enough to learn its rules from, with completions
+    task:word_problems    one-step word problems of 20 kinds, with equations as completions to begin from
+    task:records          sentences about people to write as JSON
     task:repair           small Python files with one bug each, for the environment `repair`
     task:reasoning_gym:DATASET[:SIZE]  questions of the package reasoning-gym, where it is installed
 
@@ -21,6 +23,7 @@ from typing import Any, NamedTuple
 
 from prefrl.data.reasoning_gym import generated
 from prefrl.data.repairs import by_bug, repairs
+from prefrl.data.word_problems import by_story, by_town, records, word_problems
 from prefrl.errors import DataError, did_you_mean
 
 Row = dict[str, Any]
@@ -152,4 +155,6 @@ TASKS: dict[str, Task] = {
     "guessing": Task(guessing, by_target),
     "guessing_play": Task(guessing_play, by_target),
     "repair": Task(repairs, by_bug),
+    "word_problems": Task(word_problems, by_story),
+    "records": Task(records, by_town),
 }
