@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import time
+
 import pytest
 
 from prefrl.rewards import json_object
@@ -110,3 +112,11 @@ def test_text_around_counts_only_when_not_strict(rollout):
 
 def test_name():
     assert json_object().name == "json"
+
+
+@pytest.mark.parametrize("filling", [" " * 2_000_000, "\n" * 2_000_000, "```json \n" * 200_000, "``` " * 400_000])
+def test_no_filling_of_a_block_takes_long(filling):
+    start = time.thread_time()
+    assert find_object(f"Here:\n```json\n{filling}x\n```", strict=False) is None
+    assert find_object(f'```json\n{filling}\n{{"a": 1}}\n```', strict=False) == {"a": 1}
+    assert time.thread_time() - start < 5.0  # a tenth of a second on an idle machine; quadratic would be minutes

@@ -12,7 +12,8 @@ from prefrl.rewards.verifiers.common import Verifier, gold_of
 from prefrl.rewards.verifiers.verdict import Status, Verdict, failure
 from prefrl.types import Rollout
 
-_FENCE = re.compile(r"```(?:json)?[ \t]*\n(.*?)\n?[ \t]*```", re.DOTALL | re.IGNORECASE)
+_FENCE = "```"
+_OPENED = re.compile(r"```(?:json)?[ \t]*+\n", re.IGNORECASE)
 
 
 def _no_constant(name: str) -> Any:
@@ -29,13 +30,22 @@ def find_object(text: str, *, strict: bool = True) -> dict[str, Any] | None:
     object of the text, fenced blocks first.
     """
     whole = text.strip()
-    fenced = _FENCE.fullmatch(whole)
-    parsed = _parse(fenced[1] if fenced else whole)
+    opened = _OPENED.match(whole)
+    fenced = opened is not None and whole.endswith(_FENCE, opened.end())
+    parsed = _parse(whole[opened.end() : -len(_FENCE)] if opened and fenced else whole)
     if strict or parsed is not None:
         return parsed
-    blocks = [found for block in _FENCE.findall(text) if (found := _parse(block)) is not None]
+    blocks = [found for block in _blocks(text) if (found := _parse(block)) is not None]
     objects = blocks or list(_embedded(text))
     return objects[-1] if objects else None
+
+
+def _blocks(text: str) -> Iterator[str]:
+    """What stands in the fenced blocks of a text."""
+    at = 0
+    while (opened := _OPENED.search(text, at)) and (end := text.find(_FENCE, opened.end())) >= 0:
+        yield text[opened.end() : end]
+        at = end + len(_FENCE)
 
 
 def _parse(text: str) -> dict[str, Any] | None:

@@ -14,21 +14,23 @@ from prefrl.rewards.verifiers.common import Verifier, gold_of, gold_text
 from prefrl.rewards.verifiers.math.compare import Comparison, Rules, Undecided
 from prefrl.rewards.verifiers.math.deciding import Decision, decide
 from prefrl.rewards.verifiers.math.extract import final_answers, gold_answer
+from prefrl.rewards.verifiers.math.restating import restates
 from prefrl.rewards.verifiers.verdict import Status, Verdict, failure, graded
 from prefrl.types import Rollout
 
-VERSION = "1"
+VERSION = "2"
 EXACT = Rules()
 TASK = "prefrl.rewards.verifiers.math.oracle:judge"
 
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A completion and the gold answers it is held against."""
+    """A completion and the gold answers it is held against; the question tells an answer from a repetition of it."""
 
     golds: tuple[str, ...]
     text: str
     rules: Rules = EXACT
+    question: str = ""
 
 
 def math(
@@ -43,7 +45,8 @@ def math(
     """1 when the final answer of the completion equals the gold answer, else 0.
 
     Equal means equal values (1/2 and 0.5, x(x+1) and x^2+x), sets in any order, intervals and inequalities of the same
-    points, equations up to a factor. Several final answers that differ are wrong. Exact unless a tolerance is given.
+    points, equations up to a factor. Several final answers that differ are wrong, and so is an expression of the
+    question that is said again with the work still to do. Exact unless a tolerance is given.
 
     Args:
         column: dataset column with the gold answer: a number, LaTeX or plain text, a worked solution that ends in
@@ -67,7 +70,7 @@ def math(
 
     def key(rollout: Rollout) -> Hashable:
         columns = [gold_of(rollout, value, "math") for value in settings.values() if isinstance(value, str)]
-        return repr((gold_of(rollout, column, "math"), columns)), rollout.text
+        return repr((gold_of(rollout, column, "math"), columns)), rollout.prompt.question, rollout.text
 
     def batch(rollouts: Sequence[Rollout]) -> list[Verdict]:
         cases = [_case(rollout, column, settings) for rollout in rollouts]
@@ -84,6 +87,9 @@ def judge_all(cases: Sequence[Case], *, timeout: float = 0.6, workers: int | Non
     for index, case in enumerate(cases):
         start = perf_counter()
         answers = final_answers(case.text)
+        if case.question and restates(answers, case.golds, case.question):
+            verdicts[index] = _RESTATED.stamped(VERSION, perf_counter() - start)
+            continue
         try:
             verdict = _verdict(decide(case.golds, answers, Comparison(case.rules))) if answers else _NO_ANSWER
             verdicts[index] = verdict.stamped(VERSION, perf_counter() - start)
@@ -98,6 +104,7 @@ def judge_all(cases: Sequence[Case], *, timeout: float = 0.6, workers: int | Non
 
 
 _NO_ANSWER = graded(parsed=False, correct=False, evidence="no final answer")
+_RESTATED = graded(parsed=True, correct=False, evidence="the answer says the question again")
 
 
 def _record(rules: Rules) -> dict[str, Any]:
@@ -126,7 +133,8 @@ def _case(rollout: Rollout, column: str, settings: Mapping[str, Any]) -> Case | 
     for name in ("rel_tol", "abs_tol"):
         if not isinstance(row[name], Real) or not row[name] >= 0:
             return failure(f"the column {settings[name]!r} is {row[name]!r}; expected a number >= 0")
-    return Case(golds, rollout.text, Rules(float(row["rel_tol"]), float(row["abs_tol"]), bool(row["ordered"])))
+    rules = Rules(float(row["rel_tol"]), float(row["abs_tol"]), bool(row["ordered"]))
+    return Case(golds, rollout.text, rules, rollout.prompt.question)
 
 
 def _gold_text(gold: Any) -> str:

@@ -50,7 +50,7 @@ def test_evidence_says_what_was_compared(rollout):
         "10/2 is 5",
         "refused: the power 9^387420489",
     ]
-    assert {v.version for v in verdicts} == {"1"}
+    assert {v.version for v in verdicts} == {"2"}
 
 
 def test_a_hanging_comparison_has_no_score_and_costs_only_itself(rollout):
