@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 _SPACING = re.compile(r"\s+|\\[,;:! ]|\\(?:left|right|displaystyle|limits)\b|[$]")
 _WORK = re.compile(
-    r"[-+*/^=!|_]|\\(?:frac|dfrac|tfrac|sqrt|cdot|times|div|sum|prod|int|log|ln|sin|cos|tan|[dt]?binom|lceil|lfloor|overline)\b"
+    r"[-+*/^=!|_]|\\(?:[dt]?frac|sqrt|cdot|times|div|sum|prod|int|log|ln|sin|cos|tan|[dt]?binom|lceil|lfloor|overline)\b"
 )
 _VALUE = re.compile(r"[-+]?[0-9.,]+(?:/[0-9]+)?%?|[-+]?\\[dt]?frac\{[0-9]+\}\{[0-9]+\}|[-+]?\\[dt]?frac[0-9]{2}")
 
