@@ -110,6 +110,7 @@ class DataConfig:
         train: a .jsonl, .json, .parquet or .csv file, a hub id, or a built-in task such as task:products.
         eval: as train, never trained on; empty holds out eval_fraction of train, split by prompt.
         eval_fraction: share of train held out when eval is empty.
+        columns: columns of train and eval to rename, where they are there: {question: prompt}.
         limit: use only the first so many rows; 0 uses all.
         max_prompt_tokens: longer prompts are refused, or left out and counted within max_dropped_fraction.
         max_dropped_fraction: largest share of rows that may be left out (each is counted) before the run refuses.
@@ -118,6 +119,7 @@ class DataConfig:
     train: str = ""
     eval: str = ""
     eval_fraction: float = 0.2
+    columns: dict[str, str] = field(default_factory=dict)
     limit: int = 0
     max_prompt_tokens: int = 1024
     max_dropped_fraction: float = 0.05

@@ -96,6 +96,11 @@ def read_table(source: str, limit: int = 0, flag: str = "data.train") -> Table:
     return load_table(source, limit=limit or None)
 
 
+def train_table(data: DataConfig) -> Table:
+    """The rows of `data.train`, its columns as `data.columns` calls them."""
+    return _renamed(read_table(data.train, data.limit), data.columns)
+
+
 def report_read(read: Read[T], what: str) -> list[T]:
     """The items of a read; what was left out is printed."""
     if read.dropped:
@@ -116,12 +121,22 @@ def train_and_held_out(
     Raises:
         DataError: data cannot be read, or `data.eval` holds what is trained on.
     """
-    train = report_read(convert(read_table(data.train, data.limit)), f"{what} of {data.train}")
+    train = report_read(convert(train_table(data)), f"{what} of {data.train}")
     if not data.eval:
         return split_by_prompt(train, data.eval_fraction, seed, key=key)
-    held_out = report_read(convert(read_table(data.eval)), f"{what} of {data.eval}")
+    held_out = report_read(convert(_renamed(read_table(data.eval), data.columns)), f"{what} of {data.eval}")
     check_disjoint(train, held_out, key=key)
     return train, held_out
+
+
+def _renamed(table: Table, columns: Mapping[str, str]) -> Table:
+    """The table with columns renamed; ConfigError where it has none of those, nor any of the new names."""
+    names = {old: new for old, new in columns.items() if old in table.columns}
+    if columns and not names and not set(columns.values()) & set(table.columns):
+        raise ConfigError(
+            f"data.columns renames {', '.join(columns)}, but {table.origin} has {', '.join(table.columns)}."
+        )
+    return table.rename(names)
 
 
 def load_prompts(

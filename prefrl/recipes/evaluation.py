@@ -21,7 +21,7 @@ from prefrl.evaluate.reward_quality import RewardQuality, evaluate_pairs
 from prefrl.evaluate.rewardbench import RULES, SOURCES, Item, read_items
 from prefrl.evaluate.run_folder import RunFolder
 from prefrl.recipes import policy_evaluation
-from prefrl.recipes.common import Checked, quiet, read_table, report_read, start
+from prefrl.recipes.common import Checked, quiet, read_table, report_read, start, train_table
 from prefrl.recipes.evaluation_report import benchmark_headline, item_rows, leave, pair_rows, quality_headline
 from prefrl.recipes.score import refuse_token_rewards, text_rollout
 from prefrl.rewards.base import RewardSource, error_counts
@@ -106,7 +106,7 @@ def _benchmark(config: EvalConfig) -> RunFolder:
 
 
 def _read(data: DataConfig) -> list[Pair]:
-    table = read_table(data.train, data.limit)
+    table = train_table(data)
     return report_read(to_pairs(table, max_bad_fraction=data.max_dropped_fraction), f"pairs of {data.train}")
 
 

@@ -18,7 +18,7 @@ from prefrl.evaluate.files import append_lines
 from prefrl.evaluate.progress import Progress
 from prefrl.evaluate.run_folder import RunFolder
 from prefrl.model.language import LanguageModel
-from prefrl.recipes.common import conclude, fitting_prompts, load_policy, quiet, read_table, report_read, start
+from prefrl.recipes.common import conclude, fitting_prompts, load_policy, quiet, report_read, start, train_table
 from prefrl.recipes.loop_evaluate import COMPARISON
 from prefrl.recipes.loop_files import Sample, as_sample, by_id
 from prefrl.recipes.loop_items import by_prompt, couples, paired
@@ -69,7 +69,7 @@ def run(config: GenerateConfig) -> RunFolder:
 def _sampled(config: GenerateConfig) -> tuple[list[Prompt], list[Sample]]:
     """The prompts that fit every policy, and what each policy says to them."""
     names = [config.model, *([config.against] if config.against else [])]
-    table = read_table(config.data.train, config.data.limit)
+    table = train_table(config.data)
     read = to_prompts(table, max_bad_fraction=config.data.max_dropped_fraction)
     prompts = report_read(read, f"prompts of {config.data.train}")
     print(f"{len(prompts)} prompts. Loading {' and '.join(names)} ...", flush=True)

@@ -27,10 +27,10 @@ from prefrl.recipes.common import (
     fitting_prompts,
     load_policy,
     quiet,
-    read_table,
     report_read,
     sample_rows,
     start,
+    train_table,
 )
 from prefrl.rewards.specs import build
 from prefrl.types import Score
@@ -109,7 +109,7 @@ def run(config: EvalConfig) -> RunFolder:
 def _evaluate(names: Sequence[str], config: EvalConfig, reward: Checked) -> list[PolicyEvaluation]:
     """Each policy in turn, on the prompts that fit all of them and from the same random numbers."""
     data = config.data
-    table = read_table(data.train, data.limit)
+    table = train_table(data)
     prompts = report_read(to_prompts(table, max_bad_fraction=data.max_dropped_fraction), f"prompts of {data.train}")
     print(f"{len(prompts)} prompts. Loading {' and '.join(names)} ...", flush=True)
     policies = [load_policy(ModelConfig(name=name), config.seed) for name in names]

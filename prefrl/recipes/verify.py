@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 from rich.console import Console
 from rich.table import Table
@@ -24,7 +25,7 @@ from prefrl.evaluate.verifier_audit import (
     problems,
     wording,
 )
-from prefrl.recipes.common import Checked, quiet, read_table, report_read, start
+from prefrl.recipes.common import Checked, quiet, report_read, start, train_table
 from prefrl.recipes.evaluation_report import leave
 from prefrl.recipes.score import refuse_token_rewards, text_rollout
 from prefrl.recipes.verify_answers import data_of, given_answers
@@ -136,7 +137,9 @@ def _source(specs: Sequence[dict[str, object]]) -> RewardSource:
 def _prompts(config: VerifyConfig) -> list[Prompt]:
     found: dict[str, Prompt] = {}
     for data in [config.data.train] if config.data.train else data_of(config.completions) or [""]:
-        read = to_prompts(read_table(data, config.data.limit), max_bad_fraction=config.data.max_dropped_fraction)
+        read = to_prompts(
+            train_table(replace(config.data, train=data)), max_bad_fraction=config.data.max_dropped_fraction
+        )
         found |= {prompt.id: prompt for prompt in report_read(read, f"prompts of {data}")}
     return list(found.values())
 
