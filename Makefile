@@ -91,7 +91,7 @@ $(ANNOTATE): $(CORE)
 
 $(DEV): $(CORE)
 	@echo "Installing the tools for tests (once) ..."
-	@$(PIP) --editable '.[annotate,verifiers,dev]'
+	@$(PIP) --editable '.[annotate,control,verifiers,dev]'
 	@$(MAKE) --no-print-directory system
 	@touch $@
 
