@@ -39,6 +39,17 @@ class Drawn(NamedTuple):
     stop: StopReason
 
 
+class Trunk(NamedTuple):
+    """Keys and values of a text, layer by layer (1, heads, length, size): rows go on from any beginning of it."""
+
+    layers: list[tuple[Tensor, Tensor]]
+
+    @classmethod
+    def of(cls, decoder: nn.Module, ids: Sequence[int]) -> Trunk:
+        """Compute a text once. Only for decoders whose cache is shareable."""
+        return cls(keys_and_values(prefill(decoder, [ids])[0]))
+
+
 class _PreallocatedLayer(DynamicLayer):
     """Keys and values of one layer in a buffer that is written in place instead of growing by copies."""
 
@@ -79,8 +90,15 @@ class _Decoding:
     windows, state-space layers) is the model's own and has no room for padding: its prompts are equally long.
     """
 
-    def __init__(self, decoder: nn.Module, prompts: list[tuple[int, ...]], source: Tensor, capacity: int) -> None:
-        """Prefill each distinct prompt up to its last token, and repeat it for every row in `source`."""
+    def __init__(
+        self,
+        decoder: nn.Module,
+        prompts: list[tuple[int, ...]],
+        source: Tensor,
+        capacity: int,
+        trunk: Trunk | None = None,
+    ) -> None:
+        """Prefill each distinct prompt up to its last token, or take it off the trunk; repeat it for its rows."""
         self.decoder = decoder
         self.plain = cache_is_shareable(decoder)
         assert self.plain or len({len(p) for p in prompts}) == 1, "only plain caches take ragged prompts"
@@ -93,17 +111,18 @@ class _Decoding:
         self.position = torch.tensor([len(heads[i]) for i in source.tolist()], device=device)
         self.column = width
         if width:
-            filled, mask = prefill(decoder, [h or (0,) for h in heads])
-            lengths = torch.tensor([len(h) for h in heads], device=device)
-            mask = mask * (lengths > 0)[:, None]
-            self.mask[:, :width] = mask[source]
-            if not self.plain:
-                filled.reorder_cache(source)  # type: ignore[arg-type]
-                self.cache = filled
-                return
+            self.mask[:, :width] = torch.arange(width, device=device) < self.position[:, None]
+            if trunk is not None:
+                layers, source = [(k[:, :, :width], v[:, :, :width]) for k, v in trunk.layers], torch.zeros_like(source)
+            else:
+                filled, _ = prefill(decoder, [h or (0,) for h in heads])
+                if not self.plain:
+                    filled.reorder_cache(source)  # type: ignore[arg-type]
+                    self.cache = filled
+                    return
+                layers = keys_and_values(filled)
             self.cache.layers = [
-                _PreallocatedLayer(keys[source], values[source], width + capacity)
-                for keys, values in keys_and_values(filled)
+                _PreallocatedLayer(keys[source], values[source], width + capacity) for keys, values in layers
             ]
 
     def advance(self) -> Tensor:
@@ -140,12 +159,13 @@ def draw(
     eos: Sequence[int],
     decode: Callable[[list[int]], str],
     batch_rows: int = 64,
+    trunk: Trunk | None = None,
 ) -> list[Drawn]:
-    """Draw one completion per request, in the order of the requests."""
+    """Draw one completion per request, in the order of the requests; with a trunk every prompt is a beginning of it."""
     results: list[Drawn | None] = [None] * len(requests)
     for indices in _batches(requests, batch_rows, ragged=cache_is_shareable(decoder)):
         batch = [requests[i] for i in indices]
-        for i, drawn in zip(indices, _draw_batch(decoder, head, batch, params, eos, decode), strict=True):
+        for i, drawn in zip(indices, _draw_batch(decoder, head, batch, params, eos, decode, trunk), strict=True):
             results[i] = drawn
     return [drawn for drawn in results if drawn is not None]
 
@@ -166,12 +186,13 @@ def _draw_batch(
     params: SamplingConfig,
     eos: Sequence[int],
     decode: Callable[[list[int]], str],
+    trunk: Trunk | None,
 ) -> list[Drawn]:
     device = next(decoder.parameters()).device
     prompts = list(dict.fromkeys(r.prompt_ids for r in requests))
     where = {prompt: i for i, prompt in enumerate(prompts)}
     source = torch.tensor([where[r.prompt_ids] for r in requests], device=device)
-    state = _Decoding(decoder, prompts, source, params.max_new_tokens)
+    state = _Decoding(decoder, prompts, source, params.max_new_tokens, trunk)
     uniforms = _wide(torch.stack([r.uniforms for r in requests]), device).to(device)
     eos_ids = torch.tensor(list(eos), device=device)
     ids: list[list[int]] = [[] for _ in requests]
