@@ -27,13 +27,11 @@ from prefrl.policy.judgement import LabelModel
 from prefrl.policy.length import matching_weights, squared_correlation
 from prefrl.policy.objective import reward_objective
 from prefrl.recipes.common import report_read
+from prefrl.recipes.early_stopping import FEWEST, Keeper, coolest, head_lr_factor
 from prefrl.recipes.pairs import Rows, fitting, passes, reward_rows, weighted
 from prefrl.types import Batch, Completion, Pair, Ranking, Row, Sums
 
 Judgements = Sequence[Pair | Ranking]
-
-FEWEST = 20  # held-out judgements from which a temperature is fitted: a handful that are all right would say 0
-HOTTEST = 20.0  # temperatures are between this and its inverse
 
 
 def fit(
@@ -189,7 +187,8 @@ def _train(folder: RunFolder, model: RewardModel, labels: LabelModel, plan: _Pla
     batches = passes(plan.rows, config.batch_size, config.epochs, config.seed + plan.member)
     steps = sum(map(len, batches))
     model.activate()
-    model.head_lr_factor = _head_lr_factor(model, plan)
+    some = [row for judged in plan.rows[:16] for row in judged]
+    model.head_lr_factor = head_lr_factor(model, some, config.model)
     engine = Engine(model, config.model, total_steps=steps)
     keeper = _Keeper(engine, labels, plan.probe, config.patience, config.calibrate)
     step = plan.done
@@ -243,31 +242,10 @@ def penalise_length(engine: Engine, rows: Sequence[Row], coef: float) -> dict[st
 
 def best_temperature(scores: Tensor, rows: Sequence[Row], labels: LabelModel) -> float:
     """The T in [1/20, 20] for which scores / T have the lowest NLL."""
-    from scipy.optimize import minimize_scalar
-
-    def nll(log_scale: float) -> float:
-        return held_out_figures(scores * math.exp(log_scale), rows, labels)["nll"]
-
-    bound = math.log(HOTTEST)
-    found = minimize_scalar(nll, bounds=(-bound, bound), method="bounded", options={"xatol": 1e-6})
-    return math.exp(-float(found.x))
+    return coolest(lambda scale: held_out_figures(scores * scale, rows, labels)["nll"])
 
 
-def _head_lr_factor(model: RewardModel, plan: _Plan) -> float:
-    """How many times faster than the rest the head learns.
-
-    A step of AdamW moves each weight by about the learning rate, whatever the gradient. From weights of 0 the score
-    then moves in proportion to what the head reads, and the layers below learn nothing useful before the head points
-    somewhere: where it reads small numbers it must move faster for the same effect.
-    """
-    config = plan.config.model
-    if config.head_lr:
-        return config.head_lr / config.lr
-    size = model.head_input_size([row for judged in plan.rows[:16] for row in judged])
-    return max(1.0, 1.0 / size) if size else 1.0
-
-
-class _Keeper:
+class _Keeper(Keeper[tuple[list[Tensor], dict[str, Tensor]]]):
     """Early stopping: remembers the trained weights, and the label model, at the lowest held-out NLL.
 
     Where scores will be calibrated it is the NLL at the best temperature: a later pass that ranks better is not given
@@ -277,16 +255,10 @@ class _Keeper:
     def __init__(
         self, engine: Engine, labels: LabelModel, probe: Sequence[Rows], patience: int, calibrate: bool
     ) -> None:
-        self.engine, self.labels, self.patience = engine, labels, patience
+        super().__init__(self._state, self._put_back, patience)
+        self.engine, self.labels = engine, labels
         self.probe = [row for judged in probe for row in judged]
         self.calibrate = calibrate and len(probe) >= FEWEST
-        self.best, self.worse = math.inf, 0
-        self.weights: list[Tensor] | None = None
-        self.state: dict[str, Tensor] = {}
-
-    @property
-    def done(self) -> bool:
-        return bool(self.patience) and self.worse >= self.patience
 
     def look(self) -> dict[str, float]:
         """Held-out figures now, of the mean over heads."""
@@ -297,23 +269,15 @@ class _Keeper:
         if self.calibrate:
             cooled = scores / best_temperature(scores, self.probe, self.labels)
             nll = figures["nll/calibrated"] = held_out_figures(cooled, self.probe, self.labels)["nll"]
-        if nll < self.best:
-            self.best, self.worse = nll, 0
-            self.weights = self.engine.snapshot()
-            self.state = {name: value.clone() for name, value in self.labels.state_dict().items()}
-        else:
-            self.worse += 1
+        self.offer(nll)
         return figures
 
-    def shown(self) -> dict[str, float]:
-        """The best NLL so far for the progress bar; nothing before the first look."""
-        return {"held_out_nll": self.best} if math.isfinite(self.best) else {}
+    def _state(self) -> tuple[list[Tensor], dict[str, Tensor]]:
+        return self.engine.snapshot(), {name: value.clone() for name, value in self.labels.state_dict().items()}
 
-    def restore(self) -> None:
-        """Put the best weights back."""
-        if self.weights is not None:
-            self.engine.restore(self.weights)
-            self.labels.load_state_dict(self.state)
+    def _put_back(self, kept: tuple[list[Tensor], dict[str, Tensor]]) -> None:
+        self.engine.restore(kept[0])
+        self.labels.load_state_dict(kept[1])
 
 
 def fixed_labels(config: LabelConfig, learnt: Sequence[LabelModel]) -> LabelModel:

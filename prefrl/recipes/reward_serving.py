@@ -16,8 +16,9 @@ from prefrl.errors import ConfigError
 from prefrl.model.reward_scorer import RewardScorer
 from prefrl.policy.judgement import LabelModel
 from prefrl.policy.length import length_slope
+from prefrl.recipes.early_stopping import FEWEST
 from prefrl.recipes.pairs import reward_rows
-from prefrl.recipes.reward_fit import FEWEST, Judgements, best_temperature, completions_of, fixed_labels, resolved
+from prefrl.recipes.reward_fit import Judgements, best_temperature, completions_of, fixed_labels, resolved
 from prefrl.types import Pair, Ranking, Row
 
 
