@@ -70,13 +70,15 @@ class Prompt:
 class Rollout:
     """One sampled completion (or episode) with everything the learner needs, bit for bit.
 
-    completion_ids  (n,) sampled tokens and, in multi-turn rollouts, observation tokens; or actions
+    completion_ids  (n,) sampled tokens and, in multi-turn rollouts, observation tokens; or actions, and zeros where
+                    `actions` holds them
     mask            (n,) True on the tokens the policy sampled
     logps           (n,) behaviour log-probs over the full vocabulary at the sampling temperature
     group           rollouts of the same prompt in the same step share it; position never matters
     version         version of the policy that sampled it
     observations    (n, d) for control policies, None for language models; or (n + 1, d), where the last one is what
                     was seen after the last action, which a critic needs to judge an episode that was cut off
+    actions         (n, k) continuous actions of control policies, in the environment's units; None elsewhere
     turns           (start, end) token spans of the policy's turns; empty means one turn
     info            what the environment reports of the episode, by name
     """
@@ -91,6 +93,7 @@ class Rollout:
     group: str
     version: int = 0
     observations: Tensor | None = None
+    actions: Tensor | None = None
     turns: tuple[tuple[int, int], ...] = ()
     info: Mapping[str, Any] = field(default_factory=dict)
 
@@ -101,6 +104,8 @@ class Rollout:
                 f"rollout of {self.prompt.id!r}: {n} tokens, {len(self.mask)} mask entries and "
                 f"{len(self.logps)} log-probs; the three must be equal"
             )
+        if self.actions is not None and len(self.actions) != n:
+            raise ValueError(f"rollout of {self.prompt.id!r}: {n} completion_ids and {len(self.actions)} actions")
         if self.turns:
             inside = sum(sum(self.mask[start:end]) for start, end in self.turns)
             if inside != sum(self.mask):
@@ -225,6 +230,10 @@ class Ranking:
             raise ValueError(f"ranking of {self.prompt.id!r}: rank {min(self.ranks)}; ranks start at 1, the best")
 
 
+# The streams of a row by which a token counts in a loss; all others are targets.
+WEIGHTS = ("rl", "ce", "ref_kl", "entropy", "teacher_kl", "vf")
+
+
 @dataclass(slots=True, kw_only=True)
 class Row:
     """One training sequence: what was seen, what was done, and a weight per token and stream.
@@ -234,6 +243,7 @@ class Row:
     streams  name -> float tensor (n,). Weights, with advantage and reduction folded in so that the loss is a plain
              sum: `rl`, `ce`, `ref_kl`, `entropy`, `teacher_kl`, `vf`. Targets: `old_logps`, `ref_logps`,
              `old_values`, `returns`. `sampled` is 1 on the policy's own tokens; absent, all tokens are.
+    observations, actions  of control policies, as `Rollout` has them
     side     +1 chosen (or good), -1 rejected (or bad), 0 neither
     rank     place in a ranked list, 1 the best; 0 outside one
     atom     rows with the same atom are computed in the same micro-batch (the two sides of a pair, a ranked list)
@@ -247,6 +257,7 @@ class Row:
     mask: tuple[bool, ...]
     streams: dict[str, Tensor] = field(default_factory=dict)
     observations: Tensor | None = None
+    actions: Tensor | None = None
     atom: int = 0
     side: int = 0
     weight: float = 1.0

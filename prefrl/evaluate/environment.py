@@ -29,7 +29,8 @@ def describe_environment(config: Mapping[str, Any]) -> dict[str, Any]:
         "git_clean": None if (changed := _git("status", "--porcelain")) is None else not changed,
         "seed": config.get("seed"),
         "threads": config.get("threads") or os.cpu_count(),
-        **({"episodes": _episodes(config)} if config.get("environment") else {}),
+        # Environments of control, which have no turns, are described by their name in the configuration.
+        **({"episodes": _episodes(config)} if config.get("environment") and "max_turns" in config else {}),
     }
 
 

@@ -170,8 +170,8 @@ def per_decision(events: Sequence[tuple[int, float]], of: Sequence[Sequence[int]
 def to_tokens(values: Sequence[float], of: Sequence[Sequence[int]], length: int) -> Tensor:
     """Per-token values (length,): each decision's on all of its tokens, 0 elsewhere."""
     result = torch.zeros(length, dtype=torch.float64)
-    for value, tokens in zip(values, of, strict=True):
-        result[list(tokens)] = value
+    spread = [value for value, tokens in zip(values, of, strict=True) for _ in tokens]
+    result[[token for tokens in of for token in tokens]] = torch.tensor(spread, dtype=torch.float64)
     return result
 
 

@@ -83,16 +83,17 @@ def _with_observations(rows: list[Row], coef: float, total_of: TotalOf) -> list[
 def selected_rows(
     scored: Sequence[Scored], algorithm: Algorithm, spec: SelectSpec, budget: int, total_of: TotalOf
 ) -> list[Row]:
-    """The accepted rollouts as completions to learn, each distinct one of a group once."""
-    kept: dict[tuple[str, tuple[int, ...]], Scored] = {}
+    """The accepted rollouts as completions to learn, each distinct one of a group once; of episodes all."""
+    kept: dict[tuple[str, tuple[int, ...], int], Scored] = {}
     best: dict[str, float] = {}
     for item in scored:
         group = item.rollout.group
         best[group] = max(best.get(group, item.score.total), item.score.total)
-    for item in scored:
+    for i, item in enumerate(scored):
         group, total = item.rollout.group, item.score.total
         if reaches(total, spec.threshold if spec.keep == "above" else best[group]):
-            kept.setdefault((group, item.rollout.completion_ids), item)
+            episode = i if item.rollout.observations is not None else -1  # equal actions are not equal episodes
+            kept.setdefault((group, item.rollout.completion_ids, episode), item)
     chosen = list(kept.values())
     rows = [row_of(item) for item in chosen]
     for row, weight in zip(rows, token_weights(chosen, algorithm, budget, total_of), strict=True):
@@ -226,5 +227,6 @@ def bare_row(item: Scored, mask: tuple[bool, ...], streams: Mapping[str, Tensor]
         completion_ids=item.rollout.completion_ids,
         mask=mask,
         observations=item.rollout.observations,
+        actions=item.rollout.actions,
         streams=dict(streams),
     )

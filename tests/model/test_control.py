@@ -11,7 +11,8 @@ from torch import nn
 
 from prefrl.config import ModelConfig, SamplingConfig
 from prefrl.errors import ModelError
-from prefrl.model.control import ControlPolicy, _draw
+from prefrl.model.control import ControlPolicy
+from prefrl.model.distributions import Categorical
 from prefrl.model.engine import Engine
 from prefrl.types import Prompt, Row, StopReason
 
@@ -135,11 +136,15 @@ def test_uniform_over_the_allowed_actions_from_the_start():
 
 
 def test_a_forbidden_action_is_never_drawn():
+    def drawn(logps, uniform):
+        uniforms = torch.tensor([[uniform]], dtype=torch.float64)
+        return Categorical(4).draw(logps, uniforms).item()
+
     logps = torch.tensor([[0.0, 0.7, 0.3, 0.0]], dtype=torch.float64).log()
     for uniform, action in ((0.0, 1), (0.69, 1), (0.71, 2), (BELOW_1, 2)):
-        assert _draw(logps, torch.tensor([uniform], dtype=torch.float64)).item() == action
+        assert drawn(logps, uniform) == action
     thirds = torch.tensor([[1 / 3, 1 / 3, 1 / 3, 0.0]], dtype=torch.float64).log()
-    assert _draw(thirds, torch.tensor([BELOW_1], dtype=torch.float64)).item() == 2
+    assert drawn(thirds, BELOW_1) == 2
 
 
 def test_masks_that_cannot_be_are_refused():

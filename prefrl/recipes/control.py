@@ -1,0 +1,146 @@
+"""Control: a small policy for an environment, cloned from demonstrations, improved on any reward, recorded."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from prefrl.config import ControlConfig
+from prefrl.data.demonstrations import load_demonstrations, save_demonstrations
+from prefrl.evaluate.progress import Progress
+from prefrl.evaluate.run_folder import RunFolder
+from prefrl.model.control import ControlPolicy, control_policy
+from prefrl.recipes.common import Checked, conclude, final_checkpoint, record_reward, start
+from prefrl.recipes.control_learner import (
+    ControlLearner,
+    clone,
+    control_learner,
+    evaluate_control,
+    minibatches_for,
+    resolve_control,
+    returns_of,
+)
+from prefrl.rewards.base import attach
+from prefrl.rewards.specs import build
+from prefrl.types import Rollout
+
+DEMONSTRATIONS = "demonstrations.npz"
+
+
+def run(config: ControlConfig) -> RunFolder:
+    """Learn a policy as configured; everything is left in the run folder."""
+    algorithm = resolve_control(config.algorithm)
+    source = build(config.rewards)
+    with start(config, "control") as folder:
+        policy = policy_of(config)
+        what = f"{policy.actions} actions" if not policy.record["low"] else f"actions of {policy.actions} numbers"
+        print(f"{config.environment}: {policy.observation_size} numbers seen, {what}; algorithm {algorithm.name}")
+        learner = control_learner(
+            policy,
+            Checked(source, config.max_error_fraction),
+            algorithm,
+            config.policy,
+            episodes=config.episodes,
+            steps=config.steps,
+            updates=config.updates,
+            minibatches=minibatches_for(policy, algorithm, config.minibatches.count, config.minibatches.over),
+            horizon=config.train_horizon,
+            seed=config.seed,
+        )
+        attach(source, learner.engine)
+        record_reward(source, folder.path)
+        summary = learn(folder, learner, config)
+        learner.engine.save(final_checkpoint(folder))
+        if learner.critic is not None:
+            learner.critic.save(folder.checkpoints / "critic")
+        if config.record:
+            _, played = evaluate_control(policy, config.record, temperature=config.eval_temperature, seed=config.seed)
+            summary["recorded"] = len(played)
+            print(f"Demonstrations: {save_demonstrations(folder.path / DEMONSTRATIONS, played)}")
+        conclude(folder, summary)
+    return folder
+
+
+def policy_of(config: ControlConfig) -> ControlPolicy:
+    """A fresh policy as configured."""
+    network = config.control
+    return control_policy(
+        config.environment,
+        hidden=network.hidden,
+        recurrent=network.recurrent,
+        distribution=network.distribution,
+        normalise=network.normalise,
+        horizon=config.horizon,
+        visible=config.visible,
+        seed=config.seed,
+    )
+
+
+def learn(folder: RunFolder, learner: ControlLearner, config: ControlConfig) -> dict[str, Any]:
+    """The loop, with evaluations on the way; the figures that sum it up."""
+    summary: dict[str, Any] = {f"start/{k}": v for k, v in _evaluate(folder, learner.policy, config, 0).items()}
+    if config.cloning.demonstrations:
+        summary["cloned"] = _clone(folder, learner.policy, config)
+    figures: dict[str, float] = {}
+    with Progress(learner.optimizer.algorithm.name, total=config.steps) as progress:
+        for step in range(1, config.steps + 1):
+            found = learner.step()
+            metrics = {**found.metrics, **_returns(found.rollouts)}
+            folder.log(step, metrics)
+            progress.step(_shown(metrics, figures))
+            reached = metrics.get("return/mean", -float("inf")) >= config.target
+            if reached or (config.eval_every and step % config.eval_every == 0) or step == config.steps:
+                figures = _evaluate(folder, learner.policy, config, step)
+            if reached and figures["return/mean"] >= config.target:
+                progress.note(
+                    f"Round {step}: mean return {figures['return/mean']:.1f}, the target; the run ends early."
+                )
+                break
+    figures = figures or _evaluate(folder, learner.policy, config, 0)
+    return summary | {f"end/{name}": value for name, value in figures.items()} | {"rounds": learner.rounds}
+
+
+def _clone(folder: RunFolder, policy: ControlPolicy, config: ControlConfig) -> dict[str, float]:
+    spec = config.cloning
+    demonstrations = load_demonstrations(spec.demonstrations)
+    demonstrations = demonstrations[: spec.limit or None]
+    optim = replace(config.policy, lr=spec.lr or config.policy.lr)
+    losses = clone(policy, demonstrations, optim, epochs=spec.epochs, minibatches=spec.minibatches, seed=config.seed)
+    for epoch, nll in enumerate(losses, 1):
+        folder.log(epoch, {"nll": nll}, phase="clone")
+    figures = evaluate_control(policy, config.eval_episodes, temperature=config.eval_temperature)[0]
+    folder.log(len(losses), figures, phase="clone")
+    shown = f", mean return {figures['return/mean']:.1f}" if "return/mean" in figures else ""
+    print(f"Cloned {len(demonstrations)} demonstrations: {losses[-1]:.3f} nats an action{shown}")
+    return {"nll": losses[-1], **figures}
+
+
+def _evaluate(folder: RunFolder, policy: ControlPolicy, config: ControlConfig, step: int) -> dict[str, float]:
+    figures, played = evaluate_control(policy, config.eval_episodes, temperature=config.eval_temperature)
+    folder.log(step, figures, phase="eval")
+    folder.samples(step, [_sample(r, step) for r in played[:4]])
+    return figures
+
+
+def _sample(rollout: Rollout, step: int) -> dict[str, Any]:
+    return {
+        "policy": f"step {step}",
+        "prompt_id": rollout.prompt.id,
+        "prompt": rollout.prompt.id,
+        "completion": f"{len(rollout.completion_ids)} actions",
+        "reward": rollout.info.get("return"),
+        "stop": rollout.stop.value,
+        "tokens": len(rollout.completion_ids),
+    }
+
+
+def _returns(rollouts: Sequence[Rollout]) -> dict[str, float]:
+    returns = returns_of(rollouts)
+    return {"return/mean": sum(returns) / len(returns), "return/min": min(returns)} if returns else {}
+
+
+def _shown(metrics: Mapping[str, float], evaluated: Mapping[str, float]) -> dict[str, float]:
+    names = {"return/mean": "return", "length/mean": "length", "entropy": "entropy"}
+    shown = {short: metrics[name] for name, short in names.items() if name in metrics}
+    return shown | ({"evaluated": evaluated["return/mean"]} if "return/mean" in evaluated else {})
