@@ -73,9 +73,14 @@ def _no_signal(data: RunData, phase: str) -> Iterator[str]:
         )
 
 
+def _plays(data: RunData, phase: str) -> bool:
+    """Whether what is sampled are episodes of control: their length says how they went, not how much was written."""
+    return any(data.series(name, phase)[1] for name in ("return/mean", "episode/return"))
+
+
 def _truncated(data: RunData, phase: str) -> Iterator[str]:
     _, share, _ = ends(data.series("stop/length", phase)[1])
-    if share > 0.5:
+    if share > 0.5 and not _plays(data, phase):
         yield f"The token budget cut off {share:.0%} of the last answers; raise sampling.max_new_tokens."
 
 
@@ -90,7 +95,7 @@ def _unscored(data: RunData, phase: str) -> Iterator[str]:
 
 def _length_drift(data: RunData, phase: str) -> Iterator[str]:
     first, last, _ = ends(data.series("length/mean", phase)[1])
-    if first > 0 and (last / first > 1.5 or last / first < 2 / 3):
+    if not _plays(data, phase) and first > 0 and (last / first > 1.5 or last / first < 2 / 3):
         yield (
             f"Answers went from {first:.0f} to {last:.0f} tokens on average; check that the reward does not "
             "pay for length itself."

@@ -260,7 +260,13 @@ def verifier_metrics(scores: Sequence[Score]) -> dict[str, float]:
 def sequence_kls(engine: Engine, rollouts: Sequence[Rollout]) -> list[float]:
     """`sum_t log pi - log ref` of every rollout, both computed by the learner: nats from the reference per answer."""
     rows = [
-        Row(prompt_ids=r.prompt_ids, completion_ids=r.completion_ids, mask=r.mask, observations=r.observations)
+        Row(
+            prompt_ids=r.prompt_ids,
+            completion_ids=r.completion_ids,
+            mask=r.mask,
+            observations=r.observations,
+            actions=r.actions,
+        )
         for r in rollouts
     ]
     live, reference = engine.logps(rows, "policy"), engine.logps(rows, "reference")

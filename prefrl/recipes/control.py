@@ -21,6 +21,7 @@ from prefrl.recipes.control_learner import (
     resolve_control,
     returns_of,
 )
+from prefrl.recipes.irl import check_paid
 from prefrl.rewards.base import attach
 from prefrl.rewards.specs import build
 from prefrl.types import Rollout
@@ -32,6 +33,7 @@ def run(config: ControlConfig) -> RunFolder:
     """Learn a policy as configured; everything is left in the run folder."""
     algorithm = resolve_control(config.algorithm)
     source = build(config.rewards)
+    check_paid(source, algorithm, moving=config.control.normalise)
     with start(config, "control") as folder:
         policy = policy_of(config)
         what = f"{policy.actions} actions" if not policy.record["low"] else f"actions of {policy.actions} numbers"

@@ -73,12 +73,14 @@ def algorithm_of(config: IRLConfig) -> Algorithm:
     return resolve(_merged(given, needed))
 
 
-def check_paid(source: RewardSource, algorithm: Algorithm) -> None:
+def check_paid(source: RewardSource, algorithm: Algorithm, *, moving: bool = False) -> None:
     """Refuse an algorithm with which a learnt reward's log pi would not be paid once, or of another discount.
 
     Args:
         source: any reward; what it is made of is looked at too.
         algorithm: what improves the policy.
+        moving: whether the policy changes after the reward has learnt, beside its update: what it sees is normalised
+            by what it has seen.
 
     Raises:
         ConfigError: says what to set.
@@ -95,6 +97,11 @@ def check_paid(source: RewardSource, algorithm: Algorithm) -> None:
                 f"discount {gamma}; expected the same. Set both to one of them."
             )
         if reward.method.log_pi is not None:
+            if moving:
+                raise ConfigError(
+                    f"the reward {reward.name!r} reads log pi of the policy that sampled, and control.normalise would "
+                    "change it in between. Set control.normalise to false, or learn with prefrl irl."
+                )
             reward.method.log_pi.check(
                 kl=algorithm.kl.coef,
                 entropy=algorithm.entropy,

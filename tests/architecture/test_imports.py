@@ -37,7 +37,7 @@ ALLOWED: dict[str, set[str]] = {
     "rollout": NOUNS | {"config", "plugins", "sandbox"},
     "model": NOUNS | {"config", "data", "rollout"},
     "policy": NOUNS | {"config"},  # takes the engine and the reward source by protocol
-    "rewards": NOUNS | {"plugins", "model", "sandbox"},  # a learned reward runs a model
+    "rewards": NOUNS | {"plugins", "data", "model", "sandbox"},  # a learned reward runs a model, and reads its data
     "evaluate": NOUNS | MIDDLE,
     "recipes": NOUNS | MIDDLE | {"parsing", "evaluate"},
     "cli": NOUNS | MIDDLE | {"parsing", "evaluate", "recipes"},
