@@ -14,10 +14,19 @@ COMMANDS = {
     "quickstart": ("prefrl.recipes.quickstart", "QuickstartConfig", "the whole story in small, on this machine"),
     "sft": ("prefrl.recipes.sft", "SFTConfig", "supervised fine-tuning on completions"),
     "reward": ("prefrl.recipes.reward", "RewardConfig", "train a Bradley-Terry reward model on preference pairs"),
+    "prm": ("prefrl.recipes.prm", "PRMConfig", "train a process reward model on labelled steps"),
+    "yes": ("prefrl.recipes.yes", "YesConfig", "train a model that says whether an answer will succeed"),
     "dpo": ("prefrl.recipes.dpo", "DPOConfig", "preference optimization on given pairs or judgements"),
     "rl": ("prefrl.recipes.rl", "RLConfig", "optimize a policy against any reward source"),
+    "control": ("prefrl.recipes.control", "ControlConfig", "a policy for an environment: clone, improve, record"),
+    "irl": ("prefrl.recipes.irl", "IRLConfig", "learn a reward, and a policy, from demonstrations"),
     "rejection": ("prefrl.recipes.rejection", "RejectionConfig", "sample, keep what the rewards accept, train, repeat"),
     "loop": ("prefrl.recipes.loop", "LoopConfig", "rounds of labels, reward model and policy; resumable"),
+    "fragments": (
+        "prefrl.recipes.trajectory",
+        "TrajectoryConfig",
+        "learn a reward for control from compared pieces of episodes",
+    ),
     "generate": (
         "prefrl.recipes.generate",
         "GenerateConfig",
@@ -27,6 +36,11 @@ COMMANDS = {
     "annotate": ("prefrl.recipes.annotation", "AnnotateConfig", "the labelling app: people compare, rate and check"),
     "distill": ("prefrl.recipes.rl", "RLConfig", "learn from a teacher on the policy's own samples"),
     "score": ("prefrl.recipes.score", "ScoreConfig", "score completions with any reward source"),
+    "steplabels": (
+        "prefrl.recipes.step_labels",
+        "StepLabelsConfig",
+        "label the steps of solutions by how often a model goes on to a right answer",
+    ),
     "verify": (
         "prefrl.recipes.verify",
         "VerifyConfig",

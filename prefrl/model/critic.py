@@ -7,16 +7,19 @@ the last token is that before a further one, so a row with any token appended gi
     separate  a network of its own: a causal LM with a scalar head, or an MLP over observations
     head      a linear map of the policy's last hidden states, which get no gradient from it
     lora      a second set of the policy's LoRA weights, on the same frozen base, and a linear map
+    yes       a language model that is asked whether the history will succeed
+
+A separate network may start from a trained reward model or process reward model in place of a causal LM.
 """
 
 from __future__ import annotations
 
 import copy
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import singledispatch
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import torch
 from safetensors.torch import load_file, save_file
@@ -26,14 +29,36 @@ from torch.func import functional_call
 from prefrl.config import ModelConfig
 from prefrl.errors import ModelError, did_you_mean
 from prefrl.model.checkpoint import atomic_folder
-from prefrl.model.control import ControlPolicy, last_linear, mlp, seen, zero
+from prefrl.model.control import ControlPolicy, seen, zero
 from prefrl.model.engine import Engine, Trainable
-from prefrl.model.kernel import suffix_hidden
 from prefrl.model.language import LanguageModel
-from prefrl.model.reward_model import RewardModel, load_reward_model, new_reward_model, with_fresh_head
+from prefrl.model.recurrent import through
+from prefrl.model.value_model import ValueModel, copied_value_model, load_value_model, new_value_model
+from prefrl.model.yes_values import Reading, trained_judge, yes_values
 from prefrl.types import Objective, Row
 
+__all__ = [
+    "Critic",
+    "Reading",
+    "ValueAdapter",
+    "ValueHead",
+    "ValueModel",
+    "copied_value_model",
+    "load_value_model",
+    "make_critic",
+    "new_value_model",
+]
+
 HEAD_FILE = "value_head.safetensors"
+
+
+@runtime_checkable
+class HasFigures(Protocol):
+    """A trainable that has something to report beside its loss."""
+
+    def figures(self) -> dict[str, float]:
+        """What it was like at the last step, by name."""
+        ...
 
 
 class Critic:
@@ -54,7 +79,9 @@ class Critic:
 
     def step(self, rows: Sequence[Row], objective: Objective) -> dict[str, float]:
         """One update on the sum of `objective` over all rows; `batch.outputs` are the values."""
-        return self.engine.step(rows, objective)
+        metrics = self.engine.step(rows, objective)
+        actor = self.engine.actor
+        return metrics | (actor.figures() if isinstance(actor, HasFigures) else {})
 
     def total(self, local: Tensor) -> Tensor:
         """Sum of a tensor over all processes."""
@@ -63,81 +90,6 @@ class Critic:
     def save(self, folder: str | Path) -> None:
         """Write the critic's own weights, none of the policy's; only the main process does."""
         self.engine.save(folder)
-
-
-class ValueModel:
-    """A network of its own: a decoder with a scalar head, in the layout of a reward model."""
-
-    def __init__(self, scorer: RewardModel) -> None:
-        if not scorer.is_decoder:
-            raise ModelError(
-                f"{scorer.name} is an encoder, which sees what comes after a token; a critic must not. "
-                "Name a causal language model, such as the policy's."
-            )
-        self.scorer = scorer
-
-    @property
-    def module(self) -> nn.Module:
-        """The module whose parameters are trained."""
-        return self.scorer.module
-
-    @property
-    def shares_prompts(self) -> bool:
-        """Whether a prompt is computed once for all its rows."""
-        return self.scorer.shares_prompts
-
-    def token_outputs(self, rows: Sequence[Row], temperature: float = 1.0) -> Tensor:
-        """V of the history before every masked-in token, laid end to end (N,), with gradient."""
-        hidden = suffix_hidden(
-            self.scorer.decoder,
-            [row.prompt_ids[:-1] for row in rows],
-            [(row.prompt_ids[-1], *row.completion_ids[:-1]) for row in rows],
-        )
-        mask = torch.tensor([m for row in rows for m in row.mask], device=hidden.device)
-        values: Tensor = self.scorer.head(hidden[mask])
-        return values.float().squeeze(-1)
-
-    def save(self, folder: str | Path) -> None:
-        """Write the sequence-classification layout (adapter and head for LoRA) and the tokenizer, all or nothing."""
-        self.scorer.save(folder)
-
-
-def new_value_model(
-    base: str, *, lora: int = 0, top_layers: int = 0, dtype: str = "auto", device: str = "auto", seed: int = 0
-) -> ValueModel:
-    """A fresh scalar head, at 0, on any causal LM; arguments and errors as those of `new_reward_model`."""
-    return ValueModel(new_reward_model(base, lora=lora, top_layers=top_layers, dtype=dtype, device=device, seed=seed))
-
-
-def load_value_model(folder: str, *, dtype: str = "auto", device: str = "auto") -> ValueModel:
-    """A saved value network, or a trained reward model, whose scores are then the first values."""
-    return ValueModel(load_reward_model(folder, dtype=dtype, device=device))
-
-
-def copied_value_model(policy: LanguageModel, *, top_layers: int = 0) -> ValueModel:
-    """A fresh scalar head, at 0, on a copy of the policy's body as it is now, a LoRA adapter merged into it.
-
-    Raises:
-        ModelError: the architecture has no sequence classification in `transformers`.
-    """
-    from transformers import AutoModelForSequenceClassification
-
-    source = policy
-    if hasattr(policy.model, "merge_and_unload"):
-        source = LanguageModel(copy.deepcopy(policy.model).merge_and_unload(), policy.tokenizer, name=policy.name)
-    config = copy.deepcopy(source.decoder.config)
-    config.num_labels = 1
-    try:
-        model: Any = AutoModelForSequenceClassification.from_config(config)
-    except ValueError as error:
-        raise ModelError(
-            f"{policy.name} ({config.model_type}) has no model with a scalar head in transformers. "
-            "Use the critic 'head', which needs none."
-        ) from error
-    parameter = next(source.module.parameters())
-    getattr(model, model.base_model_prefix).load_state_dict(source.decoder.state_dict())
-    model.to(parameter.device, parameter.dtype)
-    return ValueModel(with_fresh_head(model, copy.deepcopy(policy.tokenizer), name=policy.name, top_layers=top_layers))
 
 
 class ValueHead:
@@ -270,18 +222,22 @@ def make_critic(
     optim: ModelConfig | None = None,
     total_steps: int = 1,
     seed: int = 0,
+    reading: Reading | None = None,
 ) -> Critic:
-    """The critic of a policy; its first values are all 0.
+    """The critic of a policy; its first values are all 0, unless it starts from a model that was trained to judge.
 
     Args:
-        kind: `separate`, `head`, or for a LoRA policy `lora`.
+        kind: `separate`, `head`, or for a LoRA policy `lora`, and `yes`.
         policy: a language model or a control policy.
         lr: the critic's own learning rate.
         base: of a separate network for a language model: a hub id or folder. Empty copies the policy's body, unless
-            `optim.lora` asks for an adapter, whose base is then loaded by the policy's name.
+            `optim.lora` asks for an adapter, whose base is then loaded by the policy's name. A trained reward model
+            keeps its head, and its scores are the first values; a process reward model's are its probabilities on the
+            scale of returns. Of `yes`: a language model, or what `prefrl yes` trained; empty copies the policy.
         optim: all other settings; `lora`, `top_layers`, `dtype` and `device` are those of a separate network.
         total_steps: updates of the whole run, for the learning-rate schedule.
         seed: of an initialisation.
+        reading: how probabilities become values, for kinds that have them.
 
     Raises:
         ModelError: the policy cannot have such a critic.
@@ -295,52 +251,71 @@ def make_critic(
     settings = replace(optim or ModelConfig(), lr=lr)
     with torch.random.fork_rng(devices=[]):  # all weights are drawn on the CPU
         torch.default_generator.manual_seed(seed)
-        actor = kinds[kind](base, settings, seed)
+        actor = kinds[kind](_Made(base, settings, seed, reading or Reading()))
     return Critic(actor, settings, total_steps=total_steps)
 
 
-Build: TypeAlias = Callable[[str, ModelConfig, int], Trainable]
+@dataclass(frozen=True, slots=True)
+class _Made:
+    """What a critic is made from."""
+
+    base: str
+    optim: ModelConfig
+    seed: int
+    reading: Reading
+
+
+Build: TypeAlias = Callable[[_Made], Trainable]
 
 
 @singledispatch
 def _kinds(policy: object) -> Mapping[str, Build]:
-    """The critics that a policy can have, by kind, each made from a base, settings and a seed."""
+    """The critics that a policy can have, by kind."""
     raise ModelError(f"No critic is known for a {type(policy).__name__}; expected a LanguageModel or a ControlPolicy.")
 
 
 @_kinds.register(LanguageModel)
 def _(policy: LanguageModel) -> Mapping[str, Build]:
-    def separate(base: str, optim: ModelConfig, seed: int) -> Trainable:
-        if not base and not optim.lora:
+    def separate(made: _Made) -> Trainable:
+        optim = made.optim
+        if not made.base and not optim.lora:
             return copied_value_model(policy, top_layers=optim.top_layers)
+        if (trained := trained_judge(policy, made.base, made.reading, optim)) is not None:
+            return trained
         return new_value_model(
-            base or policy.name,
+            made.base or policy.name,
             lora=optim.lora,
             top_layers=optim.top_layers,
             dtype=optim.dtype,
             device=optim.device,
-            seed=seed,
+            seed=made.seed,
         )
 
     return {
         "separate": separate,
         "head": lambda *_: ValueHead(_linear(policy), policy.hidden, shares_prompts=policy.shares_prompts),
         "lora": lambda *_: ValueAdapter(policy),
+        "yes": lambda made: yes_values(policy, made.base, made.reading, made.optim, made.seed),
     }
+
+
+class ControlValues(ValueHead):
+    """A network of its own on observations or, beside a policy with a memory, on all that was seen and done."""
+
+    def __init__(self, policy: ControlPolicy) -> None:
+        super().__init__(policy.value_net(), seen)
+        self._encode = policy.distribution_of.encode
+
+    def token_outputs(self, rows: Sequence[Row], temperature: float = 1.0) -> Tensor:
+        """V of the history before every masked-in action, laid end to end (N,), with gradient."""
+        return through(self.module, rows, self._encode).squeeze(-1)
 
 
 @_kinds.register(ControlPolicy)
 def _(policy: ControlPolicy) -> Mapping[str, Build]:
-    def separate(base: str, optim: ModelConfig, seed: int) -> Trainable:
-        net = mlp(policy.observation_size, 1, hidden=32).to(_device(policy))
-        zero(last_linear(net))
-        return ValueHead(net, seen)
-
     return {
-        "separate": separate,
-        "head": lambda *_: ValueHead(
-            zero(nn.Linear(policy.state_size, 1)).to(_device(policy)), lambda rows: policy.states(seen(rows))
-        ),
+        "separate": lambda *_: ControlValues(policy),
+        "head": lambda *_: ValueHead(zero(nn.Linear(policy.state_size, 1)).to(_device(policy)), policy.row_states),
     }
 
 

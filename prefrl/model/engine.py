@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, Protocol, runtime_checkable
@@ -21,10 +21,7 @@ from prefrl.errors import PrefrlError, RunError
 from prefrl.model.batching import distinct_rows, pack, row_columns, row_outputs
 from prefrl.model.teacher import Teacher
 from prefrl.rollout.sampler import Sampler
-from prefrl.types import Batch, Extra, Objective, Prompt, Rollout, Row, Sums
-
-# The streams by which a token counts in a loss; see Row.
-WEIGHTS = ("rl", "ce", "ref_kl", "entropy", "teacher_kl", "vf")
+from prefrl.types import WEIGHTS, Batch, Extra, Objective, Prompt, Rollout, Row, Sums
 
 
 class Trainable(Protocol):
@@ -203,6 +200,27 @@ class Engine:
     def reset(self) -> None:
         """Put the reference weights back: the actor is again what it was when the engine was made."""
         self.restore(self._kept_reference())
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that an exact continuation needs: trained weights, reference, optimizer and version.
+
+        Buffers and weights that are not trained are the actor's own affair.
+        """
+        return {
+            "version": self.version,
+            "trained": self.snapshot(),
+            "reference": list(self._reference or ()),
+            "optimizer": self._optimizer.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` returned for an engine made alike."""
+        self.restore(state["trained"])
+        if self._reference is not None:
+            pairs = zip(state["reference"], self._trained, strict=True)
+            self._reference = [saved.to(live.device) for saved, live in pairs]
+        self._optimizer.load_state_dict(state["optimizer"])
+        self.version = int(state["version"])
 
     def publish(self) -> int:
         """Make the new weights those that sample; in one process they already are. The new version."""

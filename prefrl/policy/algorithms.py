@@ -205,6 +205,7 @@ def _checked(value: Any, hint: Any, where: str) -> Any:
             raise ConfigError(f"{where} is {value!r}; expected {'true or false' if hint is bool else 'a text'}.")
         return value
     if choices and all(isinstance(choice, str) for choice in choices):
+        value = "yes" if value is True and "yes" in choices else value  # YAML reads the bare word as a boolean
         if value not in choices:
             raise ConfigError(f"{where} is {value!r}; valid: {', '.join(choices)}.{did_you_mean(str(value), choices)}")
         return value

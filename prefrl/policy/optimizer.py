@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, Protocol
 
@@ -13,6 +13,7 @@ from torch import Tensor
 from prefrl.errors import ConfigError, DataError, RewardError
 from prefrl.policy.advantages import moments
 from prefrl.policy.credit import Credit, CreditState, Scored, countable, credit
+from prefrl.policy.critic_metrics import Probe, plain_explained_variance
 from prefrl.policy.gather import More, Scorer, gather
 from prefrl.policy.metrics import (
     explained_variance,
@@ -22,7 +23,8 @@ from prefrl.policy.metrics import (
     staleness,
     with_sample_size,
 )
-from prefrl.policy.objective import objective_of, pair_objective, supervised_objective, value_objective
+from prefrl.policy.minibatches import Minibatches
+from prefrl.policy.objective import objective_of, pair_objective, supervised_objective
 from prefrl.policy.parts import Algorithm, PairSpec
 from prefrl.policy.rows import (
     bare_row,
@@ -35,6 +37,7 @@ from prefrl.policy.rows import (
     weighted_rows,
     with_imitation,
 )
+from prefrl.policy.values import critic_objective
 from prefrl.types import Extra, Objective, Prompt, Rollout, Row, Score, StepResult
 
 ROUND_SEEDS = 10**12  # seeds between the rounds of one step: further apart than those of all steps
@@ -110,9 +113,10 @@ class PolicyOptimizer:
         policy: anything that answers the verbs of `Policy`.
         reward: where scores come from.
         algorithm: the parts to combine.
-        updates: optimizer updates made on each batch of rollouts, each over all of it.
+        updates: passes over each batch of rollouts; an update each, over all of it, or one for each of its parts.
         critic: values, where the algorithm needs them.
         teacher_prompt: what a privileged teacher is shown in place of a rollout's prompt.
+        minibatches: the parts that a pass goes through.
         state: what credit remembers from step to step.
     """
 
@@ -122,12 +126,15 @@ class PolicyOptimizer:
     updates: int = 1
     critic: Critic | None = None
     teacher_prompt: TeacherPrompt | None = None
+    minibatches: Minibatches = field(default_factory=Minibatches)
     state: CreditState = field(init=False)
+    probe: Probe | None = field(init=False, default=None)
 
     def __post_init__(self) -> None:
         algorithm = self.algorithm
         self.state = CreditState(kl_coef=algorithm.kl.coef)
-        refuse_stale(algorithm, self.updates)
+        refuse_stale(algorithm, self.updates * self.minibatches.count)
+        self.minibatches.check(algorithm)
         if "values" in algorithm.needs and self.critic is None:
             raise ConfigError(
                 f"algorithm {algorithm.name!r} needs a critic and none was given. Make one with "
@@ -201,12 +208,19 @@ class PolicyOptimizer:
             metrics["select/kept"] = float(len(rows))
         if not float(self.policy.total(torch.tensor([float(len(rows))]))):
             return metrics  # nothing accepted and no pair that differs: no update, in no process
-        for _ in range(self.updates):
-            if self.algorithm.pairs is not None:
+        if self.algorithm.pairs is not None:
+            for _ in range(self.updates):
                 metrics |= learn_pairs(self.policy, rows, self.algorithm.pairs)
-            else:
-                metrics |= self.policy.step(rows, objective_of(self.algorithm), self.algorithm.extras)
+            return metrics
+        objective = objective_of(self.algorithm)
+        for part in self._parts(rows):
+            metrics |= self.policy.step(part, objective, self.algorithm.extras)
         return metrics
+
+    def _parts(self, rows: Sequence[Row]) -> Iterator[list[Row]]:
+        """What each update of this step is made on."""
+        for update in range(self.updates):
+            yield from self.minibatches.of(rows, seed=self.state.steps * self.updates + update)
 
     def _learn_with_critic(self, scored: list[Scored]) -> dict[str, float]:
         assert self.critic is not None, "checked when the optimizer was made"
@@ -220,9 +234,14 @@ class PolicyOptimizer:
             "critic/explained_variance": explained_variance(old, returns, self.policy.total),
             "critic/return": moments(returns, self.policy.total)[0],
         }
-        clip = self.algorithm.critic.clip
-        for _ in range(self.updates):
-            learnt = self.critic.step(rows, lambda batch: value_objective(batch, clip))
+        metrics["critic/explained_variance/plain"] = plain_explained_variance(
+            scored, self.algorithm, self.state, self.policy.total
+        )
+        metrics["critic/drift"] = 0.0 if self.probe is None else self.probe.drift(self.critic, self.policy.total)
+        self.probe = self.probe or Probe.of(scored, self.algorithm)
+        spec = self.algorithm.critic
+        for part in self._parts(rows):
+            learnt = self.critic.step(part, lambda batch: critic_objective(batch, spec))
             metrics |= {f"critic/{name}": value for name, value in learnt.items()}
         warming = self.state.steps < self.algorithm.critic.warmup
         return metrics if warming else metrics | self._update(self._rows(scored, given))

@@ -73,18 +73,29 @@ class CriticSpec:
     """The critic of the baseline `critic`.
 
     kind    `head`: a linear head on the policy's body, which feels nothing of it; `separate`: a value network of its
-            own; `lora`: a second adapter and a head on a LoRA policy's frozen base
-    base    of a separate network for a language model: a hub id or folder; empty copies the policy's body
+            own; `lora`: a second adapter and a head on a LoRA policy's frozen base; `yes`: a language model that is
+            asked whether the history will succeed
+    base    of a separate network for a language model: a hub id or folder, also of a trained reward model or process
+            reward model, which it then starts as; of `yes`: what `prefrl yes` trained. Empty copies the policy
     lr      learning rate; 0 takes ten times the policy's for a head, the policy's own otherwise
     clip    how far a value may move from the old one in a step; 0 for no bound
     warmup  first steps, in which only the critic learns
+    loss    `mse`, or for values that are probabilities on the scale of returns, `bce`
+    low, high  the returns that P = 0 and P = 1 stand for, with `yes` and process reward models
+    question   what `yes` is asked; empty takes the usual question
+    aggregate  what a process reward model's probabilities so far make: the `last`, their `min`, or `product`
     """
 
-    kind: Literal["head", "separate", "lora"] = "head"
+    kind: Literal["head", "separate", "lora", "yes"] = "head"
     base: str = ""
     lr: float = 0.0
     clip: float = 0.2
     warmup: int = 0
+    loss: Literal["mse", "bce"] = "mse"
+    low: float = 0.0
+    high: float = 1.0
+    question: str = ""
+    aggregate: Literal["last", "min", "product"] = "last"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -255,6 +266,12 @@ def _credit_problems(algorithm: Algorithm) -> Iterator[str]:
     critic = algorithm.critic
     if critic.lr < 0 or critic.clip < 0 or critic.warmup < 0:
         yield f"critic.lr ({critic.lr}), clip ({critic.clip}) or warmup ({critic.warmup}) is negative. Use 0 or more."
+    if not critic.low < critic.high:
+        yield f"critic.low is {critic.low} and high {critic.high}. Use the least and the most return: 0 and 1."
+    if critic.loss == "bce" and (critic.kind in ("head", "lora") or (critic.kind == "separate" and not critic.base)):
+        yield f"critic.loss 'bce' is for probabilities; a critic {critic.kind!r} has none. Set critic.kind to 'yes'."
+    if critic.question and critic.kind != "yes":
+        yield f"critic.question is for a critic that is asked, not {critic.kind!r}. Set critic.kind to 'yes'."
 
 
 def _clip_problems(algorithm: Algorithm) -> Iterator[str]:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from prefrl.config import LoopConfig
+from prefrl.config import RunConfig
 from prefrl.data.comparisons import Item, Judgement, Label, completion_from_dict, completion_to_dict
 from prefrl.data.formats import content_hash
 from prefrl.data.preferences import PreferenceStore
@@ -93,8 +93,13 @@ class Rounds:
         return [Judgement(Item.from_dict(row["item"]), Label(**row["label"])) for row in rows]
 
 
-def begin(config: LoopConfig, output: Path) -> tuple[RunFolder, Journal]:
+def begin(config: RunConfig, output: Path, kind: str = "loop") -> tuple[RunFolder, Journal]:
     """A new run folder, or the one of an unfinished loop, and what was done in it.
+
+    Args:
+        config: of the run, whose folder is `output`.
+        output: the folder.
+        kind: the command that runs there.
 
     Raises:
         RunError: it holds something else, a loop of another configuration, or files that were changed.
@@ -102,19 +107,19 @@ def begin(config: LoopConfig, output: Path) -> tuple[RunFolder, Journal]:
     quiet()
     if config.threads:
         torch.set_num_threads(config.threads)
-    # Without `overwrite`, so that `prefrl loop OUTPUT/config.yaml` goes on rather than starts anew.
+    # Without `overwrite`, so that the command with OUTPUT/config.yaml goes on rather than starts anew.
     plain = to_dict(replace(config, output=str(output), overwrite=False))
     unborn = False
-    if not config.overwrite and unfinished(output):
+    if not config.overwrite and unfinished(output, kind):
         unborn = not (output / JOURNAL).exists() and not (output / "rounds").exists()
         if not unborn:
-            journal = Journal.read(output, plain)
+            journal = Journal.read(output, plain, kind)
             print(f"Run folder: {output}, going on after {len(journal.entries)} complete phases", flush=True)
             return RunFolder.reopen(output), journal
     if config.overwrite:
         _keep_labels(output)
-    folder = RunFolder.create(output, "loop", plain, overwrite=config.overwrite or unborn)
-    journal = Journal(folder.path, plain)
+    folder = RunFolder.create(output, kind, plain, overwrite=config.overwrite or unborn)
+    journal = Journal(folder.path, plain, command=kind)
     journal.save()
     print(f"Run folder: {folder.path}", flush=True)
     return folder, journal

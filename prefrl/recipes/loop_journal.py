@@ -31,15 +31,28 @@ _ANEW = "start anew with --overwrite"
 
 
 class Journal:
-    """The phases of a loop. `phase` does one, or returns what it had left when it is done already."""
+    """The phases of a loop. `phase` does one, or returns what it had left when it is done already.
 
-    def __init__(self, folder: Path, config: Mapping[str, Any], entries: Sequence[Mapping[str, Any]] = ()) -> None:
-        self.folder = folder
+    Args:
+        folder: of the run.
+        config: what the loop began with.
+        entries: phases that are complete.
+        command: what goes on with it.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        config: Mapping[str, Any],
+        entries: Sequence[Mapping[str, Any]] = (),
+        command: str = "loop",
+    ) -> None:
+        self.folder, self.command = folder, command
         self.config = dict(config)
         self.entries = {str(entry["name"]): dict(entry) for entry in entries}
 
     @classmethod
-    def read(cls, folder: Path, config: Mapping[str, Any]) -> Journal:
+    def read(cls, folder: Path, config: Mapping[str, Any], command: str = "loop") -> Journal:
         """The journal in a run folder.
 
         Raises:
@@ -48,7 +61,7 @@ class Journal:
         path = folder / JOURNAL
         try:
             saved = json.loads(path.read_text(encoding="utf-8"))
-            journal = cls(folder, saved["config"], saved["phases"])
+            journal = cls(folder, saved["config"], saved["phases"], command)
             [(e["files"].items(), e["figures"], *map(int, e["lines"])) for e in journal.entries.values()]
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise RunError(
@@ -110,7 +123,8 @@ class Journal:
             more = f" (and {len(changed) - 3} more)" if len(changed) > 3 else ""
             raise RunError(
                 f"{self.folder} holds an unfinished loop of another configuration: {'; '.join(changed[:3])}{more}. "
-                f"Go on with its own (prefrl loop {self.folder}/config.yaml), choose another --output, or {_ANEW}."
+                f"Go on with its own (prefrl {self.command} {self.folder}/config.yaml), choose another --output, or "
+                f"{_ANEW}."
             )
 
     def _verify(self) -> None:
@@ -131,13 +145,13 @@ class Journal:
             raise RunError(f"{path} {state} the phase {phase!r} left it. Restore it, or {_ANEW}.")
 
 
-def unfinished(folder: Path) -> bool:
-    """Whether a folder holds a loop that can go on, if only to its report."""
+def unfinished(folder: Path, kind: str = "loop") -> bool:
+    """Whether a folder holds a run of a kind that can go on, if only to its report."""
     if not (folder / STATUS).is_file():
         return False
     data = read(folder)
-    if data.kind != "loop" or data.state != "finished":
-        return data.kind == "loop"
+    if data.kind != kind or data.state != "finished":
+        return data.kind == kind
     with contextlib.suppress(
         OSError, ValueError, KeyError, TypeError
     ):  # finished, with a journal that is gone: at its end

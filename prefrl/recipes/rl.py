@@ -14,7 +14,7 @@ from prefrl.evaluate.patrol import Alarm, Patrol
 from prefrl.evaluate.progress import Progress
 from prefrl.evaluate.run_folder import RunFolder
 from prefrl.evaluate.watch import watch_metrics
-from prefrl.model.critic import Critic, make_critic
+from prefrl.model.critic import Critic, Reading, make_critic
 from prefrl.model.engine import Engine
 from prefrl.model.language import LanguageModel
 from prefrl.model.load import is_adapter
@@ -38,6 +38,7 @@ from prefrl.recipes.common import (
 )
 from prefrl.recipes.feed import Feed, Watched
 from prefrl.recipes.golds import gold_figures
+from prefrl.recipes.irl import check_paid
 from prefrl.recipes.teaching import Teaching, check, teaching_of, with_solutions
 from prefrl.rewards.base import RewardSource, attach
 from prefrl.rewards.specs import build
@@ -76,6 +77,8 @@ def run(config: RLConfig) -> RunFolder:
     refuse(config, algorithm)
     quiet()
     source = build(config.rewards) if config.rewards else None
+    if source is not None:
+        check_paid(source, algorithm)
     with start(config, kind_of(algorithm)) as folder:
         print(f"Loading {config.policy.name} ...", flush=True)
         policy = load_policy(config.policy, config.seed)
@@ -270,8 +273,10 @@ def _engine(
         return engine, None
     spec = algorithm.critic
     lr = spec.lr or config.policy.lr * (10.0 if spec.kind == "head" else 1.0)
+    reading = Reading(question=spec.question, low=spec.low, high=spec.high, aggregate=spec.aggregate)
+    base, seed = spec.base, config.seed
     critic = make_critic(
-        spec.kind, policy, lr=lr, base=spec.base, optim=config.policy, total_steps=updates, seed=config.seed
+        spec.kind, policy, lr=lr, base=base, optim=config.policy, total_steps=updates, seed=seed, reading=reading
     )
     return engine, critic
 

@@ -40,20 +40,33 @@ KINDS: dict[str, str] = {
     "units": "prefrl.rewards.verifiers:units",
     "xml_format": "prefrl.rewards.verifiers:xml_format",
     "environment": "prefrl.rewards.environment_reward:environment",
+    "process": "prefrl.rewards.process:ProcessReward.load",
+    "implicit_process": "prefrl.rewards.implicit:ImplicitProcess.load",
     "bradley_terry": "prefrl.rewards.bradley_terry:BradleyTerry.load",
+    "airl": "prefrl.rewards.inverse.kinds:airl",
+    "gail": "prefrl.rewards.inverse.kinds:gail",
+    "gcl": "prefrl.rewards.inverse.kinds:gcl",
+    "reward_net": "prefrl.rewards.inverse.exported:NetReward.load",
+    "text_airl": "prefrl.rewards.inverse.text_kinds:text_airl",
+    "text_gail": "prefrl.rewards.inverse.text_kinds:text_gail",
+    "text_gcl": "prefrl.rewards.inverse.text_kinds:text_gcl",
+    "text_reward": "prefrl.rewards.inverse.text_reward:TextReward.load",
     "ensemble": "prefrl.rewards.ensemble_reward:ensemble",
     "judge": "prefrl.rewards.judge:Judge.load",
+    "yes": "prefrl.rewards.yes:YesReward.load",
     "tournament": "prefrl.rewards.tournament:Tournament",
     "gate": "prefrl.rewards.compose:Gate",
     "min": "prefrl.rewards.compose:minimum",
     "product": "prefrl.rewards.compose:product",
     "constraint": "prefrl.rewards.constraint:Constraint",
+    "trajectory_reward": "prefrl.rewards.trajectory.reward:TrajectoryReward.load",
 }
 # kind -> arguments that are rewards themselves: a spec, or a list of specs, which is their weighted sum.
 NESTED: dict[str, tuple[str, ...]] = {
     "tournament": ("by",),
     "gate": ("source", "by"),
     "constraint": ("main", "cost"),
+    "implicit_process": ("outcome",),
 }
 LISTS = ("ensemble", "min", "product")  # kinds of several rewards, their argument `sources`
 _NUMBERS: dict[str, type] = {"float": Real, "int": Integral}  # by annotation
@@ -91,7 +104,8 @@ def _term(spec: Spec) -> tuple[RewardSource, float]:
     if not isinstance(spec, str | Mapping) or (isinstance(spec, Mapping) and "kind" not in spec):
         raise ConfigError(f"got the reward {spec!r}; expected a kind, or a mapping with 'kind': {{kind: numeric}}")
     arguments = {"kind": spec} if isinstance(spec, str) else dict(spec)
-    kind = str(arguments.pop("kind"))
+    kind = arguments.pop("kind")
+    kind = "yes" if kind is True else str(kind)  # YAML reads the bare word as a boolean
     options = {name: arguments.pop(name) for name in OPTIONS if name in arguments}
     if kind == "function":
         if "path" not in arguments:

@@ -445,7 +445,7 @@ def test_what_cannot_be_is_refused(base, tmp_path):
     with pytest.raises(ModelError, match=r"tiny has no LoRA adapter.*Set policy.lora to a rank such as 16, or choose"):
         make_critic("lora", policy_for("head"), lr=1e-3)
     with pytest.raises(
-        ModelError, match=r"'hed'; valid for a LanguageModel: separate, head, lora. Did you mean 'head'"
+        ModelError, match=r"'hed'; valid for a LanguageModel: separate, head, lora, yes. Did you mean 'head'"
     ):
         make_critic("hed", policy_for("head"), lr=1e-3)
     with pytest.raises(ModelError, match=r"'lora'; valid for a ControlPolicy: separate, head\."):
