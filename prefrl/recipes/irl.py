@@ -12,7 +12,8 @@ from prefrl.evaluate.run_folder import RunFolder
 from prefrl.policy.algorithms import resolve
 from prefrl.policy.parts import Algorithm
 from prefrl.rewards.base import RewardSource, parts_of
-from prefrl.rewards.inverse.forms import Pay
+from prefrl.rewards.compose import WeightedSum
+from prefrl.rewards.inverse.forms import LogPi, Pay
 from prefrl.types import Rollout
 
 if TYPE_CHECKING:
@@ -86,28 +87,67 @@ def check_paid(source: RewardSource, algorithm: Algorithm, *, moving: bool = Fal
         ConfigError: says what to set.
     """
     from prefrl.rewards.inverse.source import InverseReward
+    from prefrl.rewards.inverse.text import TextInverse
 
     for reward in parts_of(source):
-        if not isinstance(reward, InverseReward):
-            continue
-        gamma = reward.spec.gamma
-        if (reward.spec.shaped or reward.method.whole) and algorithm.credit.gamma != gamma:
+        if isinstance(reward, WeightedSum):
+            _check_weights(reward)
+        log_pi = log_pi_of(reward)
+        if isinstance(reward, InverseReward):
+            _check_discount(reward.name, reward.spec.gamma, algorithm, read=reward.spec.shaped or reward.method.whole)
+        if log_pi is not None and moving and not isinstance(reward, TextInverse):
             raise ConfigError(
-                f"algorithm.credit.gamma is {algorithm.credit.gamma}, but the reward {reward.name!r} is learnt with "
-                f"discount {gamma}; expected the same. Set both to one of them."
+                f"the reward {reward.name!r} reads log pi of the policy that sampled, and control.normalise would "
+                "change it in between. Set control.normalise to false, or learn with prefrl irl."
             )
-        if reward.method.log_pi is not None:
-            if moving:
-                raise ConfigError(
-                    f"the reward {reward.name!r} reads log pi of the policy that sampled, and control.normalise would "
-                    "change it in between. Set control.normalise to false, or learn with prefrl irl."
-                )
-            reward.method.log_pi.check(
-                kl=algorithm.kl.coef,
-                entropy=algorithm.entropy,
-                in_reward=algorithm.kl.place == "reward",
-                scaled=algorithm.credit.scale != "none",
+        if log_pi is not None:
+            check_log_pi(log_pi, algorithm)
+
+
+def log_pi_of(reward: RewardSource) -> LogPi | None:
+    """How a learnt reward has log pi paid; None for those in which it does not enter."""
+    from prefrl.rewards.inverse.source import InverseReward
+    from prefrl.rewards.inverse.text import TextInverse
+
+    if isinstance(reward, InverseReward):
+        return reward.method.log_pi
+    return reward.log_pi if isinstance(reward, TextInverse) else None
+
+
+def check_log_pi(log_pi: LogPi, algorithm: Algorithm) -> None:
+    """Refuse an algorithm with which log pi would not be paid exactly once.
+
+    Raises:
+        ConfigError: says what to set.
+    """
+    if algorithm.kl.target:
+        raise ConfigError(
+            f"algorithm.kl.target is {algorithm.kl.target}, which moves the KL coefficient away from beta "
+            f"{log_pi.beta} that the reward is learnt for. Set it to 0."
+        )
+    log_pi.check(
+        kl=algorithm.kl.coef,
+        entropy=algorithm.entropy,
+        in_reward=algorithm.kl.place == "reward",
+        scaled=algorithm.credit.scale != "none",
+    )
+
+
+def _check_weights(total: WeightedSum) -> None:
+    for reward, weight in total.terms:
+        if weight not in (0.0, 1.0) and log_pi_of(reward) is not None:
+            raise ConfigError(
+                f"the reward {reward.name!r} has weight {weight:g}, with which log pi would not be paid once. Set its "
+                "weight to 1, and weigh the others."
             )
+
+
+def _check_discount(name: str, gamma: float, algorithm: Algorithm, *, read: bool) -> None:
+    if read and algorithm.credit.gamma != gamma:
+        raise ConfigError(
+            f"algorithm.credit.gamma is {algorithm.credit.gamma}, but the reward {name!r} is learnt with "
+            f"discount {gamma}; expected the same. Set both to one of them."
+        )
 
 
 def _needed(config: IRLConfig) -> tuple[dict[str, Any], dict[str, str]]:

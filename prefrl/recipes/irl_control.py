@@ -2,30 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import time
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
-from pathlib import Path
-from typing import Any
-
-import torch
 
 from prefrl.config import IRLConfig
-from prefrl.errors import ConfigError, RunError
-from prefrl.evaluate.files import write_atomic
 from prefrl.evaluate.progress import Progress
 from prefrl.evaluate.report import standard_sections, write_report
-from prefrl.evaluate.run_folder import METRICS, RunFolder, read
-from prefrl.model.state import load_state, save_state
-from prefrl.parsing import to_dict
-from prefrl.recipes.common import final_checkpoint, quiet, record_reward, start
+from prefrl.evaluate.run_folder import RunFolder, read
+from prefrl.model.state import save_state
+from prefrl.recipes.common import final_checkpoint, quiet, record_reward
 from prefrl.recipes.irl import algorithm_of
+from prefrl.recipes.irl_files import RESUME, opened
 from prefrl.recipes.irl_report import irl_section, irl_title
 from prefrl.recipes.irl_study import Study, prepare, warm_up
 
-RESUME = "resume"
-FREE = ("steps", "resume", "output", "overwrite", "threads", "eval_every", "checkpoint_every")  # may change at a resume
 SHOWN = {
     "episode/return": "return",
     "irl/accuracy_expert": "right on expert",
@@ -50,47 +39,6 @@ def run(config: IRLConfig) -> RunFolder:
         _rounds(folder, study, first)
         _conclude(folder, study)
     return folder
-
-
-@contextmanager
-def opened(config: IRLConfig) -> Iterator[tuple[RunFolder, dict[str, Any] | None]]:
-    """The run folder and, of a run that goes on, the state it left.
-
-    Raises:
-        RunError: there is nothing to go on with, or nothing left to do.
-        ConfigError: the run was started with other settings.
-    """
-    if not config.resume:
-        with start(config, "irl") as folder:
-            yield folder, None
-        return
-    where = Path(config.output or "runs/irl").expanduser()
-    _refuse_changes(to_dict(config), read(where).config)
-    state = load_state(where / "checkpoints" / RESUME)
-    if state["step"] >= config.steps:
-        raise RunError(f"The run in {where} has done its {state['step']} steps. Raise --steps to go on with it.")
-    if config.threads:
-        torch.set_num_threads(config.threads)
-    with RunFolder.reopen(where) as folder:
-        _rewind(folder, state["step"])
-        print(f"Run folder: {folder.path}, on from step {state['step']}", flush=True)
-        yield folder, state
-
-
-def _refuse_changes(now: Mapping[str, Any], before: Mapping[str, Any]) -> None:
-    changed = [name for name, value in now.items() if name not in FREE and before.get(name) != value]
-    if changed:
-        name = changed[0]
-        raise ConfigError(
-            f"{name} is {now[name]!r}, but the run was started with {before.get(name)!r}; a run goes on with the "
-            f"settings it has. Only {', '.join(FREE)} may change."
-        )
-
-
-def _rewind(folder: RunFolder, step: int) -> None:
-    """Forget the metrics after a step: the run does those steps again."""
-    lines = [line for line in read(folder.path).metrics if line["step"] <= step]
-    write_atomic(folder.path / METRICS, "".join(json.dumps(line) + "\n" for line in lines))
 
 
 def _rounds(folder: RunFolder, study: Study, first: int) -> None:

@@ -19,8 +19,8 @@ from prefrl.policy.metrics import rollout_metrics
 from prefrl.policy.optimizer import PolicyOptimizer
 from prefrl.policy.parts import Algorithm
 from prefrl.recipes.common import Checked, batches, final_checkpoint, load_policy, quiet, sample_rows
-from prefrl.recipes.irl import algorithm_of, pay_of
-from prefrl.recipes.irl_control import RESUME, opened
+from prefrl.recipes.irl import algorithm_of, check_log_pi, pay_of
+from prefrl.recipes.irl_files import RESUME, WARM_START, opened
 from prefrl.recipes.irl_text_data import TextData, fine_tune, load_demonstrations
 from prefrl.recipes.irl_text_report import TextEvaluation, conclude_text
 from prefrl.rewards.inverse.discriminator import Fit
@@ -80,26 +80,7 @@ def check(config: IRLConfig, algorithm: Algorithm) -> None:
         raise ConfigError(f"text.warmup is {config.text.warmup} and steps {config.steps}; expected fewer than steps.")
     if config.method != "gail":
         check_pay(pay_of(config))
-        check_paid(LogPi(beta=config.beta, pay=pay_of(config)), algorithm)
-
-
-def check_paid(log_pi: LogPi, algorithm: Algorithm) -> None:
-    """Refuse an algorithm with which log pi would not be paid exactly once.
-
-    Raises:
-        ConfigError: says what to set.
-    """
-    if algorithm.kl.target:
-        raise ConfigError(
-            f"algorithm.kl.target is {algorithm.kl.target}, which moves the KL coefficient away from beta "
-            f"{log_pi.beta} that the reward is learnt for. Set it to 0."
-        )
-    log_pi.check(
-        kl=algorithm.kl.coef,
-        entropy=algorithm.entropy,
-        in_reward=algorithm.kl.place == "reward",
-        scaled=algorithm.credit.scale != "none",
-    )
+        check_log_pi(LogPi(beta=config.beta, pay=pay_of(config)), algorithm)
 
 
 class Interleaved(Checked):
@@ -170,7 +151,7 @@ def prepare(folder: RunFolder, policy: LanguageModel, data: TextData, algorithm:
     """Policy, critic and reward, attached to each other; the policy has copied the demonstrations if it is to."""
     evaluation = TextEvaluation.of(folder, policy, data, config)
     if config.warm_start and not config.resume:
-        fine_tune(folder, policy, data, config, epochs=config.warm_start, phase="warm_start")
+        fine_tune(folder, policy, data, config, epochs=config.warm_start, phase=WARM_START)
     total = config.steps * config.updates
     engine = Engine(policy, config.policy, sampler=policy, sampling=config.sampling, total_steps=total, reference=True)
     source = source_of(config, data)

@@ -21,6 +21,7 @@ from prefrl.model.engine import Engine
 from prefrl.model.language import LanguageModel
 from prefrl.policy.metrics import rollout_metrics
 from prefrl.recipes.common import Checked, sample_rows, sequence_kls, verifier_metrics
+from prefrl.recipes.irl_files import SFT
 from prefrl.recipes.irl_text_data import TextData, fine_tune, rows_of
 from prefrl.recipes.rl import EVALUATION_SEED
 from prefrl.recipes.score import text_rollout
@@ -29,7 +30,6 @@ from prefrl.rewards.base import RewardSource
 from prefrl.rewards.specs import build
 from prefrl.types import Rollout, Score
 
-SFT = "sft"  # phase of the plain fine-tuning that is compared with
 POLICIES = (("start", "eval", 0), ("end", "eval", -1), ("plain fine-tuning", f"{SFT}_eval", -1))
 
 

@@ -16,7 +16,7 @@ from prefrl.model.state import save_state
 from prefrl.policy.algorithms import ALGORITHMS, resolve
 from prefrl.recipes.common import final_checkpoint, load_policy, quiet
 from prefrl.recipes.dpo import optimize_pairs
-from prefrl.recipes.irl_control import RESUME, opened
+from prefrl.recipes.irl_files import RESUME, ROUND, WARM_START, opened
 from prefrl.recipes.irl_text_data import TextData, fine_tune, load_demonstrations
 from prefrl.recipes.irl_text_report import TextEvaluation, conclude_text
 from prefrl.rewards.inverse.spin import SelfPlayReward, self_play
@@ -37,7 +37,7 @@ def run(config: IRLConfig) -> RunFolder:
         data = data.fitting(policy, config)
         evaluation = TextEvaluation.of(folder, policy, data, config)
         if config.warm_start and not config.resume:
-            fine_tune(folder, policy, data, config, epochs=config.warm_start, phase="warm_start")
+            fine_tune(folder, policy, data, config, epochs=config.warm_start, phase=WARM_START)
         engine = Engine(policy, config.policy, sampler=policy, sampling=config.sampling, reference=True)
         game = Game(folder, engine, data, evaluation, config, learning)
         game.play(game.load_state_dict(state) if state is not None else 0)
@@ -123,7 +123,7 @@ class Game:
             policy: Any = self.engine.actor
             learning = replace(self.learning, seed=self.config.seed + number)
             # The engine that it makes takes the policy as it is now, the opponent, as reference.
-            optimize_pairs(self.folder, policy, pairs, [], learning, phase=f"round_{number}")
+            optimize_pairs(self.folder, policy, pairs, [], learning, phase=f"{ROUND}{number}")
             self.engine.publish()
         return figures
 

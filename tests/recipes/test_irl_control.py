@@ -226,3 +226,16 @@ def test_recurrent_and_continuous_policies_learn_too(tmp_path):
     run = go("airl", expert, tmp_path / "run", *flags, "--control.distribution", "squashed")
     assert run.state == "finished"
     assert torch.isfinite(torch.tensor(run.series("irl/gap")[1])).all()
+
+
+def test_a_weight_changes_how_often_log_pi_is_paid():
+    algorithm = resolve({"name": "ppo", "credit": {"gamma": 0.9}, "kl": {"coef": 0.0}})
+    check_paid(learnt_reward(weight=1.0), algorithm)
+    with pytest.raises(ConfigError, match=r"has weight 0\.5, with which log pi would not be paid once"):
+        check_paid(learnt_reward(weight=0.5), algorithm)
+
+
+def test_a_policy_that_changes_in_between_is_refused():
+    algorithm = resolve({"name": "ppo", "credit": {"gamma": 0.9}, "kl": {"coef": 0.0}})
+    with pytest.raises(ConfigError, match=r"control\.normalise would change it in between"):
+        check_paid(learnt_reward(), algorithm, moving=True)

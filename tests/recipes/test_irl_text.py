@@ -14,8 +14,8 @@ from prefrl.evaluate.statistics import wilson
 from prefrl.model.load import load
 from prefrl.parsing import parse
 from prefrl.policy.algorithms import resolve
-from prefrl.recipes.irl import algorithm_of
-from prefrl.recipes.irl_text import check, check_paid
+from prefrl.recipes.irl import algorithm_of, check_log_pi
+from prefrl.recipes.irl_text import check
 from prefrl.recipes.irl_text_data import TextData
 from prefrl.recipes.irl_text_report import ranking
 from prefrl.recipes.irl_text_spin import pair_config
@@ -112,7 +112,7 @@ def test_beta_is_the_kl_coefficient():
 )
 def test_log_pi_is_paid_once(pay, parts, message):
     with pytest.raises(ConfigError, match=message):
-        check_paid(LogPi(beta=0.1, pay=pay), resolve({"name": "rloo", **parts}))
+        check_log_pi(LogPi(beta=0.1, pay=pay), resolve({"name": "rloo", **parts}))
 
 
 def test_what_cannot_work_is_refused_before_anything_is_loaded():
