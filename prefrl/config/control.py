@@ -60,7 +60,7 @@ class ControlConfig(RunConfig):
         horizon: steps of every episode, whatever happens; 0 takes the environment's own ends and limit.
         visible: which numbers of an observation the policy sees; empty for all.
         control: the network of the policy.
-        policy: how it is trained (lr, schedule, ...).
+        policy: how it is trained (lr, schedule, ...), and where: device, of which auto is the CPU.
         cloning: demonstrations to learn by heart first.
         rewards: sources whose sum is learnt from; by default what the environment pays for every step.
         algorithm: name, or name and parts to change.

@@ -47,7 +47,7 @@ class RewardNetConfig:
         hidden: units of its hidden layers; for text, of a head on the hidden states (none is a linear map).
         inputs: what it sees of a transition: state, action, next_state, done. A reward that sees states only is the
             one that can be used elsewhere.
-        potential: units of the shaping potential h in f = g + discount * h(s') - h(s); empty learns no h.
+        potential: units of the shaping potential h in f = g + discount * h(s') - h(s); none is a linear h.
         shaped: learn h at all; only AIRL has one.
         normalise_inputs: take mean and deviation of the demonstrations off states and continuous actions.
         normalise_reward: divide what is paid by its running root mean square; never centred, as a constant pays for
@@ -138,7 +138,8 @@ class IRLConfig(RunConfig):
             more episodes fit into a round; 0 plays them as long as at an evaluation.
         demonstrations: expert episodes, .npz or .jsonl or minari:NAME; empty where data.train holds texts.
         demonstrations_limit: use only the first so many episodes; 0 uses all.
-        policy: of text: the model; of control: only how it is trained (lr, schedule, ...).
+        policy: of text: the model; of control: only how it is trained (lr, schedule, ...) and where (device, of which
+            auto is the CPU).
         control: the network of a control policy.
         data: of text: prompts with the demonstrated completions.
         sampling: of text: how completions are drawn.
@@ -213,5 +214,7 @@ class IRLConfig(RunConfig):
         require(0 <= self.max_error_fraction <= 1, f"max_error_fraction is {self.max_error_fraction}", "a share")
         require(not (self.resume and self.overwrite), "resume and overwrite are both set", "one of them")
         fits = {"maxent": bool(self.environment), "spin": not self.environment}
+        whole = self.method != "gcl" or not self.train_horizon
+        require(whole, f"method is gcl and train_horizon {self.train_horizon}", "0: it weighs whole episodes")
         got = f"method is {self.method} and environment {self.environment!r}"
         require(fits.get(self.method, True), got, "an environment for maxent, and none for spin")

@@ -60,7 +60,7 @@ class FragmentFitConfig:
         discount: of the returns that are compared.
         anew: start from fresh weights in every round, rather than from those of the round before.
         scale: what is paid to the policy: standardise (mean 0, deviation 1 over the steps of all compared fragments),
-            scale (deviation 1 only, where episodes end early and a constant would pay for living or for ending) or none.
+            scale (deviation 1 only, where episodes end early and a constant would pay for living or ending) or none.
     """
 
     epochs: int = 20

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import importlib
 import json
+import zlib
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from zipfile import BadZipFile
 
 from prefrl.errors import DataError, did_you_mean
 from prefrl.types import Prompt, Rollout, StopReason
@@ -103,9 +105,14 @@ def _from_npz(path: Path, limit: int) -> list[Episode]:
                     f"{path} has no {', '.join(missing)}, but {', '.join(file.files) or 'nothing'}; expected obs, "
                     "acts, indices, and rews and terminated where known."
                 )
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, ValueError, EOFError, BadZipFile, zlib.error) as error:
         raise DataError(f"{path} cannot be read as NPZ without unpickling: {error}") from error
-    starts = [0, *found["indices"].tolist(), len(found["acts"])]
+    if found["indices"].ndim != 1 or (len(found["indices"]) and found["indices"].dtype.kind not in "iu"):
+        raise DataError(
+            f"{path} has indices of {found['indices'].dtype} with {found['indices'].ndim} dimensions; expected a list "
+            "of whole numbers, the places among the actions where a new episode begins."
+        )
+    starts = [0, *found["indices"].astype(np.int64).tolist(), len(found["acts"])]
     counts = np.diff(starts)
     if (counts < 1).any() or len(found["obs"]) != len(found["acts"]) + len(counts):
         raise DataError(
@@ -137,7 +144,11 @@ def _ended(found: Mapping[str, np.ndarray], counts: list[int], limit: int) -> li
 
 
 def _from_jsonl(path: Path) -> Iterator[Episode]:
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    try:
+        lines = path.read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} cannot be read as UTF-8 text: {error}") from error
+    for number, line in enumerate(lines, 1):
         if not line.strip():
             continue
         try:

@@ -12,6 +12,7 @@ from prefrl.evaluate.frontier_metrics import falls
 from prefrl.evaluate.patrol import replay
 from prefrl.evaluate.run_folder import RunData
 from prefrl.evaluate.source_metrics import late, sources
+from prefrl.evaluate.wording import plays_episodes, worded
 
 EVALUATIONS = ("win_rate", "success", "accuracy", "accuracy_given_parsed")
 """Measures that training never optimizes, the most telling one first; all are shares."""
@@ -36,7 +37,8 @@ def find_alarms(data: RunData, *, phase: str = "train", eval_phase: str = "eval"
     found += [f"Step {alarm.step}: {alarm.text}" for alarm in alarms]
     if not any(alarm.grave for alarm in alarms):  # the patrol says it earlier, and once is enough
         found += _audit_falls(data, phase)
-    return [*found, *_overoptimized(data, phase, eval_phase), *falls(data)]
+    found += [*_overoptimized(data, phase, eval_phase), *falls(data)]
+    return [worded(text, data, phase) for text in found]
 
 
 def ends(values: Sequence[float]) -> tuple[float, float, int]:
@@ -73,14 +75,9 @@ def _no_signal(data: RunData, phase: str) -> Iterator[str]:
         )
 
 
-def _plays(data: RunData, phase: str) -> bool:
-    """Whether what is sampled are episodes of control: their length says how they went, not how much was written."""
-    return any(data.series(name, phase)[1] for name in ("return/mean", "episode/return"))
-
-
 def _truncated(data: RunData, phase: str) -> Iterator[str]:
     _, share, _ = ends(data.series("stop/length", phase)[1])
-    if share > 0.5 and not _plays(data, phase):
+    if share > 0.5 and not plays_episodes(data, phase):
         yield f"The token budget cut off {share:.0%} of the last answers; raise sampling.max_new_tokens."
 
 
@@ -95,7 +92,7 @@ def _unscored(data: RunData, phase: str) -> Iterator[str]:
 
 def _length_drift(data: RunData, phase: str) -> Iterator[str]:
     first, last, _ = ends(data.series("length/mean", phase)[1])
-    if not _plays(data, phase) and first > 0 and (last / first > 1.5 or last / first < 2 / 3):
+    if not plays_episodes(data, phase) and first > 0 and (last / first > 1.5 or last / first < 2 / 3):
         yield (
             f"Answers went from {first:.0f} to {last:.0f} tokens on average; check that the reward does not "
             "pay for length itself."
@@ -142,7 +139,7 @@ def _dominated(data: RunData, phase: str) -> Iterator[str]:
 
 def _length_paid(data: RunData, phase: str) -> Iterator[str]:
     correlation = late(data.series("reward/corr_length", phase)[1])
-    if correlation > 0.5:
+    if correlation > 0.5 and not plays_episodes(data, phase):
         yield (
             f"Among answers to the same prompt, reward and length correlate by {correlation:.2f}: longer answers are "
             "paid more. Read the samples; constrain the length, or take it out of the reward model."

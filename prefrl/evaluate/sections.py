@@ -32,6 +32,7 @@ from prefrl.evaluate.frontier_figures import overoptimisation_sections
 from prefrl.evaluate.patrol_section import patrol_sections
 from prefrl.evaluate.run_folder import RunData
 from prefrl.evaluate.source_sections import source_sections
+from prefrl.evaluate.wording import worded
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,7 +193,7 @@ def headline_figures(data: RunData, *, phase: str = "train", eval_phase: str = "
         first, last, size = ends(values)
         if size:
             value = form(last) if len(values) == 1 else f"{form(first)} → {form(last)}"
-            found.append((label, value, _ends_note(len(values), size)))
+            found.append((worded(label, data, phase), value, _ends_note(len(values), size)))
     seconds = data.status.get("seconds") or max((line.get("time", 0.0) for line in data.metrics), default=0.0)
     steps = {line["step"] for line in data.metrics if line.get("phase") == phase}
     return [*found, ("time", show_seconds(float(seconds)), f"{len(steps)} steps, {data.state}")]
@@ -245,7 +246,7 @@ def _figure(data: RunData, chart: Chart, phases: Mapping[str, str]) -> Figure | 
         for name, label in _expand(chart.metrics, data.names(phases[role])):
             steps, values = data.series(name, phases[role])
             suffix = " (held out)" if role == "eval" and "train" in chart.phases else ""
-            lines[label + suffix] = (steps, values)
+            lines[worded(label, data, phases["train"]) + suffix] = (steps, values)
     if not lines:
         return None
     steps, spread = data.series("reward/std", phases["train"])
@@ -255,7 +256,8 @@ def _figure(data: RunData, chart: Chart, phases: Mapping[str, str]) -> Figure | 
         pairs = list(zip(mean, spread, strict=True))
         band["reward"] = ([m - s for m, s in pairs], [m + s for m, s in pairs])
     drawn = figures.curves(lines, bands=band, percent=chart.percent, smooth=chart.smooth)
-    return Figure(drawn, chart.title, chart.caption)
+    title, caption = (worded(text, data, phases["train"]) for text in (chart.title, chart.caption))
+    return Figure(drawn, title, caption)
 
 
 def _expand(metrics: Mapping[str, str], names: Sequence[str]) -> list[tuple[str, str]]:

@@ -37,7 +37,8 @@ def load(
         seed: of the LoRA initialisation.
 
     Raises:
-        ModelError: the id is unknown and the hub out of reach, a file is damaged, or the options exclude each other.
+        ModelError: the id is unknown and the hub out of reach, a file is damaged, it is an encoder, or the options
+            exclude each other.
     """
     from transformers import AutoModelForCausalLM
 
@@ -51,12 +52,23 @@ def load(
         )
     place = pick_device(device)
     model: Any = pretrained(AutoModelForCausalLM, where, name, dtype=pick_dtype(dtype, place, frozen=lora > 0))
+    _refuse_encoder(model.config, name)
     tokenizer = load_tokenizer(name)
     if lora and not is_adapter(where):
         model = add_lora(model, lora, seed)
     elif top_layers:
         freeze_below(model, model.get_decoder(), top_layers)
     return LanguageModel(model.to(place).eval(), tokenizer, name=name)
+
+
+def _refuse_encoder(config: Any, name: str) -> None:
+    from transformers.models.auto.modeling_auto import MODEL_FOR_MASKED_LM_MAPPING_NAMES as ENCODERS
+
+    if config.model_type in ENCODERS and not getattr(config, "is_decoder", False):
+        raise ModelError(
+            f"{name} is an encoder ({config.model_type}), in which a later token changes an earlier prediction. "
+            "Name a causal language model, such as smollm2-135m."
+        )
 
 
 def resolve(name: str) -> str:

@@ -8,10 +8,13 @@ from typing import Any
 
 from prefrl.config import ControlConfig
 from prefrl.data.demonstrations import load_demonstrations, save_demonstrations
+from prefrl.evaluate.blocks import Figure, Section
+from prefrl.evaluate.figures import curves
 from prefrl.evaluate.progress import Progress
-from prefrl.evaluate.run_folder import RunFolder
+from prefrl.evaluate.report import standard_sections, write_report
+from prefrl.evaluate.run_folder import RunFolder, read
 from prefrl.model.control import ControlPolicy, control_policy
-from prefrl.recipes.common import Checked, conclude, final_checkpoint, record_reward, start
+from prefrl.recipes.common import Checked, final_checkpoint, record_reward, start
 from prefrl.recipes.control_learner import (
     ControlLearner,
     clone,
@@ -27,6 +30,7 @@ from prefrl.rewards.specs import build
 from prefrl.types import Rollout
 
 DEMONSTRATIONS = "demonstrations.npz"
+RETURNS = {"train": "as it samples", "eval": "at evaluations"}  # phases with a mean return, as a report calls them
 
 
 def run(config: ControlConfig) -> RunFolder:
@@ -60,8 +64,23 @@ def run(config: ControlConfig) -> RunFolder:
             _, played = evaluate_control(policy, config.record, temperature=config.eval_temperature, seed=config.seed)
             summary["recorded"] = len(played)
             print(f"Demonstrations: {save_demonstrations(folder.path / DEMONSTRATIONS, played)}")
-        conclude(folder, summary)
+        _conclude(folder, summary)
     return folder
+
+
+def _conclude(folder: RunFolder, summary: Mapping[str, Any]) -> None:
+    """Mark the run finished, and write its report with what the environment paid."""
+    folder.finish(summary)
+    data = read(folder.path)
+    returns = {name: data.series("return/mean", phase) for phase, name in RETURNS.items()}
+    lines = {name: curve for name, curve in returns.items() if curve[0]}
+    extra, title = [], ""
+    if lines:
+        caption = "What the environment pays an episode, on average. Evaluations have the same starts every time."
+        extra = [Section("Returns", [Figure(curves(lines), "Mean return", caption)])]
+    if evaluated := returns[RETURNS["eval"]][1]:
+        title = f"Mean return went from {evaluated[0]:.4g} to {evaluated[-1]:.4g} at evaluations"
+    print(f"Report: {write_report(folder, standard_sections(data, title=title, extra=extra))}")
 
 
 def policy_of(config: ControlConfig) -> ControlPolicy:
@@ -76,6 +95,7 @@ def policy_of(config: ControlConfig) -> ControlPolicy:
         horizon=config.horizon,
         visible=config.visible,
         seed=config.seed,
+        device=config.policy.device,
     )
 
 
@@ -133,7 +153,6 @@ def _sample(rollout: Rollout, step: int) -> dict[str, Any]:
         "completion": f"{len(rollout.completion_ids)} actions",
         "reward": rollout.info.get("return"),
         "stop": rollout.stop.value,
-        "tokens": len(rollout.completion_ids),
     }
 
 

@@ -217,10 +217,12 @@ def check_demonstrations(policy: ControlPolicy, demonstrations: Sequence[Rollout
         size = 0 if rollout.observations is None else rollout.observations.shape[-1]
         kind = "whole numbers" if rollout.actions is None else f"{rollout.actions.shape[-1]} numbers"
         wanted = "whole numbers" if discrete else f"{policy.actions} numbers"
-        highest = max(rollout.completion_ids)
-        if size != policy.observation_size or kind != wanted or (discrete and highest >= policy.actions):
+        lowest, highest = min(rollout.completion_ids), max(rollout.completion_ids)
+        fits = not discrete or 0 <= lowest <= highest < policy.actions
+        if size != policy.observation_size or kind != wanted or not fits:
+            span = f" ({lowest} to {highest})" if rollout.actions is None else ""
             raise DataError(
-                f"Demonstration {rollout.prompt.id!r} has {size} numbers in an observation and actions of {kind} (up "
-                f"to {highest}); the policy sees {policy.observation_size} and plays {wanted}"
-                f"{f' below {policy.actions}' if discrete else ''}. Name demonstrations of the same environment."
+                f"Demonstration {rollout.prompt.id!r} has {size} numbers in an observation and actions of {kind}{span}"
+                f"; the policy sees {policy.observation_size} and plays {wanted}"
+                f"{f' from 0 to {policy.actions - 1}' if discrete else ''}. Name some of the same environment."
             )

@@ -11,7 +11,7 @@ from prefrl.evaluate.run_folder import RunFolder, read
 from prefrl.model.state import save_state
 from prefrl.recipes.common import final_checkpoint, quiet, record_reward
 from prefrl.recipes.irl import algorithm_of
-from prefrl.recipes.irl_files import RESUME, opened
+from prefrl.recipes.irl_files import RESUME, opened, taken_over
 from prefrl.recipes.irl_report import irl_section, irl_title
 from prefrl.recipes.irl_study import Study, prepare, warm_up
 
@@ -32,7 +32,7 @@ def run(config: IRLConfig) -> RunFolder:
         study = prepare(config, algorithm)
         demonstrations = study.reward.demonstrations
         print(f"{len(demonstrations)} demonstrations; {config.method}, policy by {algorithm.name}", flush=True)
-        first = study.load_state_dict(state) if state is not None else 0
+        first = taken_over(folder, study, state)
         if state is None:
             warm_up(study)
             folder.log(0, study.evaluation()[0], phase="eval")

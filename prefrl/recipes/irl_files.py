@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 
@@ -21,6 +21,14 @@ from prefrl.recipes.common import start
 RESUME = "resume"
 FREE = ("steps", "resume", "output", "overwrite", "threads", "eval_every", "checkpoint_every")  # may change at a resume
 WARM_START, SFT, ROUND = "warm_start", "sft", "round_"  # phases that count steps of their own
+
+
+class Stateful(Protocol):
+    """What learns in a run, and can be put back."""
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> int:
+        """Restore a saved state; the step it was taken after."""
+        ...
 
 
 @contextmanager
@@ -38,14 +46,34 @@ def opened(config: IRLConfig) -> Iterator[tuple[RunFolder, dict[str, Any] | None
     where = Path(config.output or "runs/irl").expanduser()
     _refuse_changes(to_dict(config), read(where).config)
     state = load_state(where / "checkpoints" / RESUME)
+    if not isinstance(state.get("step"), int):
+        raise RunError(f"The state to go on from in {where} names no step. Start the run anew, with --overwrite.")
     if state["step"] >= config.steps:
         raise RunError(f"The run in {where} has done its {state['step']} steps. Raise --steps to go on with it.")
     if config.threads:
         torch.set_num_threads(config.threads)
     with RunFolder.reopen(where) as folder:
-        _rewind(folder, state["step"])
         print(f"Run folder: {folder.path}, on from step {state['step']}", flush=True)
         yield folder, state
+
+
+def taken_over(folder: RunFolder, study: Stateful, state: Mapping[str, Any] | None) -> int:
+    """The step that a run goes on after, 0 without a state. What was measured later is forgotten.
+
+    Raises:
+        RunError: the state does not fit; nothing is forgotten then.
+    """
+    if state is None:
+        return 0
+    try:
+        step = study.load_state_dict(state)
+    except (KeyError, IndexError, TypeError, ValueError, AttributeError, RuntimeError) as error:
+        raise RunError(
+            f"The state to go on from in {folder.checkpoints / RESUME} does not fit the run: {type(error).__name__}: "
+            f"{error}. Start the run anew, with --overwrite."
+        ) from error
+    _rewind(folder, step)
+    return step
 
 
 def _refuse_changes(now: Mapping[str, Any], before: Mapping[str, Any]) -> None:

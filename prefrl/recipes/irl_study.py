@@ -17,6 +17,7 @@ from prefrl.policy.parts import Algorithm
 from prefrl.recipes.common import Checked
 from prefrl.recipes.control_learner import (
     ControlLearner,
+    check_demonstrations,
     clone,
     control_learner,
     episodes,
@@ -198,6 +199,7 @@ def prepare(config: IRLConfig, algorithm: Algorithm, demonstrations: Sequence[Ro
 
     Raises:
         ConfigError: the environment has no limit, there are no demonstrations, or log pi is not paid once.
+        DataError: they are of another environment.
     """
     network = config.control
     policy = control_policy(
@@ -208,8 +210,10 @@ def prepare(config: IRLConfig, algorithm: Algorithm, demonstrations: Sequence[Ro
         normalise=network.normalise,
         horizon=config.horizon,
         seed=config.seed,
+        device=config.policy.device,
     )
     known = demonstrations if demonstrations is not None else _demonstrations(config, limit_of(policy))
+    check_demonstrations(policy, known)
     reward = reward_of(config, [_unended(r) for r in known] if config.horizon else known)
     check_paid(reward, algorithm)
     scorer = Scorer(reward, config.max_error_fraction)

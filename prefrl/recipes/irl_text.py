@@ -20,7 +20,7 @@ from prefrl.policy.optimizer import PolicyOptimizer
 from prefrl.policy.parts import Algorithm
 from prefrl.recipes.common import Checked, batches, final_checkpoint, load_policy, quiet, sample_rows
 from prefrl.recipes.irl import algorithm_of, check_log_pi, pay_of
-from prefrl.recipes.irl_files import RESUME, WARM_START, opened
+from prefrl.recipes.irl_files import RESUME, WARM_START, opened, taken_over
 from prefrl.recipes.irl_text_data import TextData, fine_tune, load_demonstrations
 from prefrl.recipes.irl_text_report import TextEvaluation, conclude_text
 from prefrl.rewards.inverse.discriminator import Fit
@@ -53,7 +53,7 @@ def run(config: IRLConfig) -> RunFolder:
         policy = load_policy(config.policy, config.seed)
         data = data.fitting(policy, config)
         study = prepare(folder, policy, data, algorithm, config)
-        improve(study, study.load_state_dict(state) if state is not None else 0)
+        improve(study, taken_over(folder, study, state))
         study.engine.save(final_checkpoint(folder))
         if study.source.log_pi is not None:  # gail leaves none behind
             study.reward().save(folder.checkpoints / "reward")

@@ -16,7 +16,7 @@ from prefrl.model.state import save_state
 from prefrl.policy.algorithms import ALGORITHMS, resolve
 from prefrl.recipes.common import final_checkpoint, load_policy, quiet
 from prefrl.recipes.dpo import optimize_pairs
-from prefrl.recipes.irl_files import RESUME, ROUND, WARM_START, opened
+from prefrl.recipes.irl_files import RESUME, ROUND, WARM_START, opened, taken_over
 from prefrl.recipes.irl_text_data import TextData, fine_tune, load_demonstrations
 from prefrl.recipes.irl_text_report import TextEvaluation, conclude_text
 from prefrl.rewards.inverse.spin import SelfPlayReward, self_play
@@ -40,7 +40,7 @@ def run(config: IRLConfig) -> RunFolder:
             fine_tune(folder, policy, data, config, epochs=config.warm_start, phase=WARM_START)
         engine = Engine(policy, config.policy, sampler=policy, sampling=config.sampling, reference=True)
         game = Game(folder, engine, data, evaluation, config, learning)
-        game.play(game.load_state_dict(state) if state is not None else 0)
+        game.play(taken_over(folder, game, state))
         engine.save(final_checkpoint(folder))
         conclude_text(folder, evaluation, engine, config)
     return folder

@@ -64,7 +64,10 @@ def step_rows(solutions: Sequence[Stepped], model: ProcessModel, config: PRMConf
     if len(useful) < len(rows):
         print(f"{what}: {len(rows) - len(useful)} of {len(rows)} solutions have no labelled step that fits")
     if solutions and not useful:
-        raise DataError(f"{what}: none of {len(solutions)} has a labelled step within {config.max_tokens} tokens.")
+        raise DataError(
+            f"{what}: none of {len(solutions)} has a labelled step within {config.max_tokens} tokens. Label steps, "
+            "or raise max_tokens."
+        )
     return StepRows(rows=useful, labelled=sum(sum(row.mask) for row in useful), cut=sum(cut))
 
 

@@ -39,7 +39,6 @@ from prefrl.rewards.trajectory.preferences import Preference, agreement, discoun
 from prefrl.rewards.trajectory.queries import disagreement, query_counts, select
 from prefrl.rewards.trajectory.reward import TrajectoryReward
 from prefrl.rewards.trajectory.storage import load_fragments, save_fragments
-from prefrl.types import Rollout
 
 
 def run(config: TrajectoryConfig) -> RunFolder:

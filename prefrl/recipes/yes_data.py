@@ -121,7 +121,7 @@ def rows_of(given: Sequence[Outcome], model: YesModel, config: YesConfig) -> lis
     """Rows that ask at the end of every answer, and at `positions` further places, with the outcome as the return.
 
     The reward comes last, so that the outcome is the reward-to-go at every place. An answer that was cut off has no
-    end-of-turn token. What is over `max_tokens` is left out and counted.
+    end-of-turn token. What is over `max_tokens`, or leaves no positions for the question, is left out and counted.
     """
     rows = []
     for one in given:
@@ -131,8 +131,8 @@ def rows_of(given: Sequence[Outcome], model: YesModel, config: YesConfig) -> lis
     lengths = [len(row.prompt_ids) + len(row.completion_ids) - 1 for row in rows]
     if not rows:
         return []
-    allowed = config.data.max_dropped_fraction
-    read = keep_within(rows, lengths, config.max_tokens, "prompt and completion", max_dropped_fraction=allowed)
+    allowed, limit = config.data.max_dropped_fraction, model.most_tokens(config.max_tokens)
+    read = keep_within(rows, lengths, limit, "prompt and completion", max_dropped_fraction=allowed)
     return report_read(read, "answers")
 
 

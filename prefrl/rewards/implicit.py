@@ -108,7 +108,7 @@ class ImplicitProcess(Reward):
             )
 
     def score(self, rollouts: Sequence[Rollout]) -> list[Score]:
-        """One score per rollout; those without a token are errors."""
+        """One score per rollout; those without a token, or whose steps are not found, are errors."""
         rows = [self._row(rollout) for rollout in rollouts]
         counted = [i for i, row in enumerate(rows) if any(row.mask)]
         rewards = dict(zip(counted, self.model.token_rewards([rows[i] for i in counted]), strict=True))
@@ -166,7 +166,10 @@ class ImplicitProcess(Reward):
         if self.granularity == "token":
             events = [(i, r) for i, (r, sampled) in enumerate(zip(rewards, rollout.mask, strict=True)) if sampled]
             return Score(steps=tuple(events), parts=parts)
-        return Score(steps=self._by_step(rollout, rewards), parts=parts)
+        try:
+            return Score(steps=self._by_step(rollout, rewards), parts=parts)
+        except ValueError as error:
+            return Score.failed(str(error))
 
     def _by_step(self, rollout: Rollout, rewards: Sequence[float]) -> tuple[tuple[int, float], ...]:
         """Sums between the ends of steps; those of an unfinished last step are paid at the last sampled token."""

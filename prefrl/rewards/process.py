@@ -131,15 +131,22 @@ class ProcessReward(Reward):
         Args:
             threshold: 0 takes the one that was chosen in training.
             separator: what ends a step of a text; empty takes that of the training data.
-            max_tokens: longer rows are errors; 0 takes what the model was trained with.
+            max_tokens: longer rows are errors; 0 takes what the model was trained with, else has positions for.
             style: the convention of a model that is not ours: trl, qwen, math_shepherd or rlhflow.
 
         Raises:
+            ConfigError: more `max_tokens` than the model has positions for.
             ModelError: not a process reward model, or damaged.
         """
         model = load_process_model(path, style=style, device=device)
         changes: dict[str, Any] = {"separator": separator or model.record.separator}
-        changes["max_tokens"] = max_tokens or model.record.max_tokens
+        most = model.most_tokens
+        if max_tokens < 0 or 0 < most < max_tokens:
+            raise ConfigError(
+                f"max_tokens is {max_tokens}; {model.name} has positions for {most or 'any number of'} tokens. "
+                "Leave it out, or set it to 0, for what the model takes."
+            )
+        changes["max_tokens"] = max_tokens or model.record.max_tokens or most
         model.record = replace(model.record, **changes)
         return cls(
             model,

@@ -24,7 +24,8 @@ class YesReward(Reward):
 
     Args:
         model: what is asked.
-        max_tokens: longer answers, with their prompts, are errors, never cut.
+        max_tokens: longer answers, with their prompts, are errors, never cut; so are those without positions left for
+            the question.
         floor: mean mass below which a warning is given.
         token_budget: most token positions computed at a time.
         name: shown in metrics.
@@ -87,12 +88,11 @@ class YesReward(Reward):
         """Scores of texts that were not sampled here."""
         rows = [end_row(self.model, p, c) for p, c in zip(prompts, completions, strict=True)]
         tokens = [len(row.prompt_ids) + len(row.completion_ids) - 1 for row in rows]
-        fits = [row for row, n in zip(rows, tokens, strict=True) if n <= self.max_tokens]
+        limit = self.model.most_tokens(self.max_tokens)
+        fits = [row for row, n in zip(rows, tokens, strict=True) if n <= limit]
         answers = iter(self.model.ask(fits, self.token_budget))
         scores = [
-            _score(next(answers)[0])
-            if n <= self.max_tokens
-            else Score.failed(f"{n} tokens, but the verifier takes {self.max_tokens}")
+            _score(next(answers)[0]) if n <= limit else Score.failed(f"{n} tokens, but the verifier takes {limit}")
             for n in tokens
         ]
         self._watch([score.parts["yesno_mass"] for score in scores if score.ok])

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from prefrl.errors import ConfigError
+from prefrl.plugins import import_path
 from prefrl.rollout.episodes import Moved, Plan
 
 if TYPE_CHECKING:
@@ -24,7 +25,7 @@ class GymEnvironments:
     """Many episodes of one gymnasium environment.
 
     Args:
-        name: the id of a registered environment, or a function that makes one.
+        name: the id of a registered environment, `my_env.py:make`, or a function that makes one.
         horizon: 0 for the environment's own ends. Else every episode has just so many steps: ends are ignored and the
             environment goes on, so that the length of an episode says nothing of how good it was.
         visible: which numbers of an observation are seen, for partial observability; empty for all.
@@ -171,7 +172,13 @@ def vectors(space: Any, batch: Any) -> np.ndarray:
         return np.concatenate([vectors(part, batch[key]) for key, part in parts], axis=1)
     kind, values = type(space).__name__, np.asarray(batch)
     if kind == "Discrete":
-        return np.eye(int(space.n), dtype=np.float32)[values - space.start]
+        places = values - space.start
+        if ((places < 0) | (places >= space.n)).any():
+            raise ConfigError(
+                f"An observation is {int(values[(places < 0) | (places >= space.n)][0])}, which {space} does not have. "
+                "With a horizon an environment must go on after its own ends; set horizon to 0 where it cannot."
+            )
+        return np.eye(int(space.n), dtype=np.float32)[places]
     if kind == "MultiDiscrete":
         flat, sizes = (values - space.start).reshape(len(values), -1), space.nvec.reshape(-1)
         return np.concatenate([np.eye(n, dtype=np.float32)[flat[:, i]] for i, n in enumerate(sizes)], axis=1)
@@ -192,7 +199,7 @@ def fixed_horizon(environment: Any, horizon: int) -> Any:
             self.steps += 1
             return observation, reward, False, self.steps >= horizon, info
 
-    return FixedHorizon(environment.unwrapped)
+    return FixedHorizon(environment)  # wrappers stay: what they make of observations and actions is the environment
 
 
 def _parts(space: Any) -> list[tuple[Any, Any]] | None:
@@ -220,7 +227,12 @@ def _made(name: str | Callable[[], Any]) -> Any:
     gymnasium = require_gymnasium()
     if callable(name):
         return name()
+    if ".py:" in name:
+        made = import_path(name, "environment")()
+        if not isinstance(made, gymnasium.Env):
+            raise ConfigError(f"The environment {name!r} made a {type(made).__name__}; expected a gymnasium.Env.")
+        return made
     try:
         return gymnasium.make(name, disable_env_checker=True)
-    except (gymnasium.error.Error, ImportError) as error:
+    except (gymnasium.error.Error, ImportError, ValueError) as error:  # the last for a name with two colons
         raise ConfigError(f"The environment {name!r} cannot be made: {error}") from error

@@ -140,11 +140,29 @@ def test_files_that_are_none_are_refused(tmp_path, name, text, message):
         ({"obs": np.zeros((8, 1))}, "8 observations and 8 actions in 3 episodes; expected one observation more"),
         ({"terminal": np.ones(2, dtype=bool)}, "says of 2 episodes whether they ended, but has 3"),
         ({"acts": np.array([{}] * 8)}, "cannot be read as NPZ without unpickling"),
+        (
+            {"indices": np.array([2.0, 5.0])},
+            "has indices of float64 with 1 dimensions; expected a list of whole numbers",
+        ),
     ],
 )
 def test_arrays_that_do_not_fit_are_refused(tmp_path, more, message):
     with pytest.raises(DataError, match=message):
         load_demonstrations(npz(tmp_path, **more))
+
+
+def test_a_damaged_file_is_refused(tmp_path):
+    path = npz(tmp_path)
+    whole = path.read_bytes()
+    path.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(DataError, match="cannot be read as NPZ"):
+        load_demonstrations(path)
+    path.write_bytes(whole.replace(np.ones(8).tobytes(), np.zeros(8).tobytes(), 1))
+    with pytest.raises(DataError, match=r"cannot be read as NPZ.*CRC"):
+        load_demonstrations(path)
+    (tmp_path / "text.jsonl").write_bytes(b"\xff\xfe\n")
+    with pytest.raises(DataError, match="cannot be read as UTF-8 text"):
+        load_demonstrations(tmp_path / "text.jsonl")
 
 
 def test_a_missing_file_is_told_from_its_neighbour(tmp_path):

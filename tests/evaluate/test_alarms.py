@@ -53,6 +53,15 @@ def test_each_alarm(metrics: dict[str, list[float]], words: str) -> None:
     assert words in alarm
 
 
+def test_episodes_of_control_may_be_of_any_length_and_are_called_so() -> None:
+    metrics = {"return/mean": RISING, "length/mean": [20.0, 400.0], "reward/corr_length": [0.9] * 10}
+    assert find_alarms(run(metrics | {"stop/length": [1.0] * 10})) == []
+    (alarm,) = find_alarms(run(metrics | {"errors": [0.25]}))
+    assert alarm.startswith("Some episodes could not be scored")
+    without = {name: values for name, values in metrics.items() if name != "return/mean"}
+    assert len(find_alarms(run(without))) == 2
+
+
 def test_log_probs_of_answers_sampled_anew_may_fall() -> None:
     metrics = {"chosen_logp": FALLING, "rejected_logp": FALLING, "reward/mean": [0.5] * len(FALLING)}
     assert find_alarms(run(metrics)) == []

@@ -7,6 +7,7 @@ import json
 import pytest
 import torch
 from tiny import byte_tokenizer, llama, naive_logps, random_rows
+from transformers import BertConfig, BertForMaskedLM
 
 from prefrl.errors import ModelError
 from prefrl.model.load import load, load_tokenizer, pick_device, pick_dtype, resolve
@@ -128,6 +129,13 @@ def test_dtypes(base):
     assert pick_dtype("auto", torch.device("cpu"), frozen=True) == torch.float32
     assert pick_dtype("auto", torch.device("cuda"), frozen=False) == torch.float32  # small updates survive
     assert pick_device("cpu") == torch.device("cpu")
+
+
+def test_an_encoder(tmp_path):
+    sizes = {"hidden_size": 8, "intermediate_size": 8, "num_hidden_layers": 1, "num_attention_heads": 1}
+    BertForMaskedLM(BertConfig(vocab_size=VOCABULARY, **sizes)).save_pretrained(tmp_path)
+    byte_tokenizer().save_pretrained(tmp_path)
+    refused(r"is an encoder \(bert\).*Name a causal language model", tmp_path)
 
 
 def test_a_folder_without_a_model(tmp_path):

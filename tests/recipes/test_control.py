@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -111,6 +113,10 @@ def test_what_is_no_policy_is_refused(tmp_path):
     (tmp_path / "policy" / "policy.json").write_text(json.dumps({**record, "hidden": [7]}))
     with pytest.raises(ModelError, match="weights of a control policy cannot be read"):
         load_control_policy(tmp_path / "policy")
+    del record["low"]
+    (tmp_path / "policy" / "policy.json").write_text(json.dumps(record))
+    with pytest.raises(ModelError, match=r"policy.json lacks low; expected what ControlPolicy.save writes"):
+        load_control_policy(tmp_path / "policy")
 
 
 @pytest.mark.parametrize("memory", [0, 8])
@@ -144,13 +150,35 @@ def test_cloning_continuous_actions_is_maximum_likelihood():
 @pytest.mark.parametrize(
     ("env", "message"),
     [
-        ("Pendulum-v1", r"has 4 numbers in an observation and actions of whole numbers \(up to 1\); the policy sees 3"),
-        ("MountainCar-v0", "the policy sees 2 and plays whole numbers below 3"),
+        ("Pendulum-v1", r"has 4 numbers in an observation and actions of whole numbers \(0 to 1\); the policy sees 3"),
+        ("MountainCar-v0", "the policy sees 2 and plays whole numbers from 0 to 2"),
     ],
 )
 def test_demonstrations_of_another_environment_are_refused(env, message):
     with pytest.raises(DataError, match=message):
         clone(control_policy(env), balance(n=1), ModelConfig(), epochs=1)
+
+
+def test_an_action_below_0_is_none():
+    shown = [replace(r, completion_ids=(-1, *r.completion_ids[1:])) for r in balance(n=1)]
+    with pytest.raises(DataError, match=r"whole numbers \(-1 to 1\); the policy sees 4"):
+        clone(control_policy("CartPole-v1"), shown, ModelConfig(), epochs=1)
+
+
+def test_a_report_speaks_of_episodes_and_shows_their_returns(tmp_path, demonstrations):
+    run = go(tmp_path / "out", demonstrations)
+    page = (run.path / "report.html").read_text()
+    read = re.sub(r"<style.*?</style>|<[^>]*>", " ", page, flags=re.DOTALL).split("Configuration")[0]
+    assert "Mean return went from" in read and "Episode length" in read and "actions per episode" in read
+    assert not re.findall(r"answers?|tokens?", read, flags=re.IGNORECASE)
+    assert "at evaluations" in read and "as it samples" in read
+
+
+def test_a_device_that_is_not_there():
+    assert next(control_policy("CartPole-v1").net.parameters()).device.type == "cpu"
+    assert next(control_policy("CartPole-v1", device="meta").net.parameters()).device.type == "meta"
+    with pytest.raises(ConfigError, match=r"'nowhere' cannot be used.*Set policy\.device to cpu"):
+        control_policy("CartPole-v1", device="nowhere")
 
 
 def test_the_normaliser_moves_when_it_is_told_to_and_never_else():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -11,14 +12,14 @@ import torch
 from prefrl.cli import main
 from prefrl.config import IRLConfig, SamplingConfig
 from prefrl.data.demonstrations import save_demonstrations
-from prefrl.errors import ConfigError
+from prefrl.errors import ConfigError, RewardError
 from prefrl.evaluate.run_folder import read
 from prefrl.model.control import control_policy, load_control_policy
 from prefrl.policy.algorithms import resolve
 from prefrl.recipes.irl import algorithm_of, check_paid, imitate, recipe_of
 from prefrl.rewards.inverse.exported import NetReward
 from prefrl.rewards.specs import build
-from prefrl.types import Prompt
+from prefrl.types import Prompt, Rollout, StopReason
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 METHODS = ("airl", "gail", "gcl")
@@ -121,6 +122,45 @@ def test_without_demonstrations(tmp_path, capsys):
     assert "--demonstrations EXPERT.npz" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    ("env", "change", "said"),
+    [
+        ("Pendulum-v1", {}, "has 3 numbers in an observation"),
+        ("CartPole-v1", {"completion_ids": (-1,) * 12}, r"whole numbers (-1 to -1)"),
+        ("CartPole-v1", {"completion_ids": (5,) * 12}, r"whole numbers (5 to 5)"),
+    ],
+)
+def test_demonstrations_of_another_environment(env, change, said, tmp_path, capsys):
+    policy = control_policy(env, horizon=12, hidden=(4,))
+    (played,) = policy.sample([Prompt(id="e", text="e")], 1, SamplingConfig(max_new_tokens=12), seed=3)
+    other = str(save_demonstrations(tmp_path / "other.npz", [replace(played, **change)]))
+    command = ["irl", str(CONFIGS / "tiny" / "irl_airl.yaml"), "--output", str(tmp_path / "run")]
+    assert main([*command, "--demonstrations", other]) == 2
+    assert said in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("tree", ['{"mapping": [["step", 3]]}', '{"mapping": []}'])
+def test_a_state_that_does_not_fit_costs_no_measurement(tree, expert, tmp_path, capsys):
+    run = go("gail", expert, tmp_path / "run")
+    (run.path / "checkpoints" / "resume" / "state.json").write_text(tree)
+    command = ["irl", str(CONFIGS / "tiny" / "irl_gail.yaml"), "--output", str(run.path), "--demonstrations", expert]
+    assert main([*command, "--resume", "true", "--steps", "6"]) == 2
+    assert "Start the run anew, with --overwrite." in capsys.readouterr().err
+    assert read(run.path).metrics == run.metrics
+
+
+def test_a_reward_of_other_observations_says_so(expert, whole):
+    reward = NetReward.load(whole("gail").path / "checkpoints" / "test_reward")
+    policy = control_policy("CartPole-v1", visible=(0, 2))
+    with pytest.raises(RewardError, match="is of 4 numbers in an observation, but episodes have 2"):
+        reward.score(policy.sample([Prompt(id="p", text="")], 1, SamplingConfig(max_new_tokens=3), seed=0))
+    text = Rollout(
+        prompt=Prompt(id="p", text=""), completion_ids=(), mask=(), logps=(), text="b", stop=StopReason.EOS, group="p"
+    )
+    with pytest.raises(RewardError, match=r"has no observations.*scored by the kind text_reward"):
+        reward.score([text])
+
+
 def test_imitate_leaves_nothing_and_says_what_it_cost(expert, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     config = IRLConfig(
@@ -211,7 +251,13 @@ def test_who_carries_it_out(changes, recipe):
 
 @pytest.mark.parametrize(
     "changes",
-    [{"beta": 0.0}, {"method": "maxent", "environment": ""}, {"method": "spin"}, {"resume": True, "overwrite": True}],
+    [
+        {"beta": 0.0},
+        {"method": "gcl", "train_horizon": 5},
+        {"method": "maxent", "environment": ""},
+        {"method": "spin"},
+        {"resume": True, "overwrite": True},
+    ],
 )
 def test_settings_that_cannot_work(changes):
     with pytest.raises(ConfigError, match="expected"):
@@ -226,6 +272,11 @@ def test_recurrent_and_continuous_policies_learn_too(tmp_path):
     run = go("airl", expert, tmp_path / "run", *flags, "--control.distribution", "squashed")
     assert run.state == "finished"
     assert torch.isfinite(torch.tensor(run.series("irl/gap")[1])).all()
+
+
+def test_a_setting_of_another_type_is_named():
+    with pytest.raises(ConfigError, match=r"reward kind 'gail': .*Look at the types of its settings"):
+        build({"kind": "gail", "demonstrations": [], "members": "x"})
 
 
 def test_a_weight_changes_how_often_log_pi_is_paid():

@@ -66,6 +66,12 @@ def test_steps_hold_the_sums_of_their_tokens():
     assert whole.value == pytest.approx(sum(wanted), abs=1e-6) and not whole.steps
 
 
+def test_a_rollout_whose_steps_are_not_found_is_an_error_of_its_own():
+    good = digits("12,34,5")
+    scores = ImplicitProcess(trained(), granularity="step").score([good, replace(good, text="98,76,5")])
+    assert scores[0].ok and "does not give the text" in scores[1].error
+
+
 def test_a_text_gets_the_sum():
     model = trained()
     text = Rollout(

@@ -7,9 +7,10 @@ from types import SimpleNamespace
 
 import pytest
 from stepping import Judge, merging_tokenizer
-from tiny import byte_tokenizer
+from tiny import byte_tokenizer, llama
 
 from prefrl.errors import ConfigError
+from prefrl.model.process_model import new_process_model
 from prefrl.rewards.base import attach, checked_scores
 from prefrl.rewards.process import ProcessReward
 from prefrl.rewards.specs import build
@@ -254,6 +255,20 @@ def test_a_policy_without_a_tokenizer_is_refused():
 def test_wrong_settings_are_refused(options, message):
     with pytest.raises(ConfigError, match=message):
         ProcessReward(by_place(0.5), **options)
+
+
+def test_a_loaded_model_takes_no_more_tokens_than_it_has_positions_for(tmp_path):
+    tokenizer = byte_tokenizer()
+    llama(len(tokenizer), max_position_embeddings=16).save_pretrained(tmp_path / "base")
+    tokenizer.save_pretrained(tmp_path / "base")
+    new_process_model(str(tmp_path / "base")).save(tmp_path / "prm")
+    path = str(tmp_path / "prm")
+    source = ProcessReward.load(path, device="cpu")
+    assert source.model.record.max_tokens == 16
+    assert "1 of 2 steps do not fit" in str(source.score([text_only("a\n\n0123456789")])[0].error)
+    for wrong in (17, -1):
+        with pytest.raises(ConfigError, match=rf"max_tokens is {wrong}; .* has positions for 16 tokens"):
+            ProcessReward.load(path, max_tokens=wrong, device="cpu")
 
 
 def test_its_kind_lists_what_it_takes():

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 
 import pytest
-from tiny import byte_tokenizer, language_model, llama, rollout
+from tiny import byte_tokenizer, digit_tokenizer, language_model, llama, rollout
 
 from prefrl.errors import ConfigError
 from prefrl.model.language import LanguageModel
@@ -51,6 +51,15 @@ def test_too_long_an_answer_is_an_error_and_the_others_are_scored():
     assert [score.ok for score in scores] == [True, False, True]
     assert "9 tokens, but the verifier takes 7" in str(scores[1].error)
     assert source.score([]) == []
+
+
+def test_an_answer_that_leaves_no_positions_for_the_question_is_an_error():
+    tokenizer = digit_tokenizer()
+    short = llama(len(tokenizer), max_position_embeddings=9)
+    source = YesReward(YesModel(LanguageModel(short, tokenizer, name="short"), RECORD))
+    room = 9 - len(source.model.question.plain)
+    scores = source.score([answered("", stop=StopReason.LENGTH), answered("3,4,5,6,7,8,9,1")])
+    assert scores[0].ok and f"19 tokens, but the verifier takes {room}" in str(scores[1].error)
 
 
 def test_a_low_mass_is_warned_of_once(caplog):

@@ -101,6 +101,29 @@ def test_any_environment_has_a_fixed_horizon():
     assert (plain.stop, plain.info["rewards"]) == (StopReason.ENVIRONMENT, [1.0, 2.0])
 
 
+def test_a_fixed_horizon_keeps_what_wraps_the_environment():
+    def halved():
+        made = gymnasium.make("MountainCar-v0", max_episode_steps=3)
+        return gymnasium.wrappers.TransformObservation(made, lambda x: x[:1] / 2, spaces.Box(-1.0, 1.0, (1,)))
+
+    policy = control_policy(halved, horizon=5, normalise=False)
+    (rollout,) = policy.sample([Prompt(id="a", text="")], 1, SamplingConfig(max_new_tokens=9), seed=0)
+    assert rollout.observations.shape == (6, 1)
+    assert -0.3 <= float(rollout.observations[0, 0]) <= -0.2
+    assert len(rollout.info["rewards"]) == 5
+
+
+def test_an_environment_from_a_file(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    code = "import gymnasium\n\ndef make():\n    return gymnasium.make('Acrobot-v1')\n\ndef wrong():\n    return 3\n"
+    (tmp_path / "my_env.py").write_text(code)
+    assert GymEnvironments("my_env.py:make").observation_size == 6
+    with pytest.raises(ConfigError, match=r"'my_env.py:wrong' made a int; expected a gymnasium.Env"):
+        GymEnvironments("my_env.py:wrong")
+    with pytest.raises(ConfigError, match=r"no file 'none.py'"):
+        GymEnvironments("none.py:make")
+
+
 class Rooms(gymnasium.Env):
     """A dict of a Box, a Discrete that starts at 2 and an image; it ends after `ends` steps, or never."""
 
@@ -183,6 +206,11 @@ def test_a_gaussian_is_clipped_by_the_environment_and_not_in_the_rollout():
         (lambda: GymEnvironments("CartPol-v1"), "CartPol-v1.*cannot be made"),
         (lambda: GymEnvironments(CART, horizon=-1), "horizon is -1; expected 0"),
         (lambda: GymEnvironments(CART, visible=(4,)), r"visible is \[4\]; expected places among the 4"),
+        (lambda: GymEnvironments("a:b:c"), "'a:b:c' cannot be made"),
+        (
+            lambda: vectors(spaces.Discrete(3), np.array([1, 4])),
+            r"An observation is 4, which Discrete\(3\) does not have",
+        ),
         (lambda: width(spaces.Text(3)), "space Text have no size; expected Box"),
         (lambda: control_policy(CART, distribution="gaussian"), "valid for 2 actions: auto, categorical"),
     ],

@@ -33,6 +33,7 @@ def control_policy(
     horizon: int = 0,
     visible: Sequence[int] = (),
     seed: int = 0,
+    device: str = "auto",
 ) -> ControlPolicy:
     """A fresh policy for an environment, nearly uniform (or centred) at first.
 
@@ -46,9 +47,10 @@ def control_policy(
         log_std: of a Gaussian at first, in units of half the range of an action.
         horizon, visible: see `GymEnvironments`.
         seed: of the initial weights.
+        device: of the network; auto is the CPU, on which small networks are fastest.
 
     Raises:
-        ConfigError: the environment cannot be made, or has no such distribution.
+        ConfigError: the environment cannot be made, has no such distribution, or there is no such device.
     """
     environments, size, actions, low, high = _surroundings(env, horizon, visible)
     record = {
@@ -67,7 +69,12 @@ def control_policy(
     }
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
-        return _build(record, environments)
+        policy = _build(record, environments)
+    try:
+        policy.net.to("cpu" if device == "auto" else device)
+    except (RuntimeError, AssertionError) as error:  # the latter where torch was built without CUDA
+        raise ConfigError(f"The device {device!r} cannot be used: {error}. Set policy.device to cpu.") from error
+    return policy
 
 
 def load_control_policy(folder: str | Path, env: Callable[[], Any] | None = None) -> ControlPolicy:

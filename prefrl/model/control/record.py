@@ -14,6 +14,10 @@ from prefrl.errors import ModelError
 from prefrl.model.checkpoint import atomic_folder
 
 WEIGHTS, RECORD = "model.safetensors", "policy.json"
+FIELDS = {  # of a record
+    *("environment", "horizon", "visible", "observation_size", "actions", "low", "high"),
+    *("hidden", "recurrent", "distribution", "normalise", "log_std"),
+}
 
 
 def write_policy(folder: str | Path, net: nn.Module, record: Mapping[str, Any]) -> None:
@@ -39,10 +43,9 @@ def read_record(folder: str | Path) -> dict[str, Any]:
             f"No control policy can be read from {folder}: {error}. Name a folder that one was saved to, such as "
             "runs/control/checkpoints/final."
         ) from error
-    if not isinstance(record, dict):
-        raise ModelError(
-            f"{path} holds a {type(record).__name__}; expected an object, as ControlPolicy.save writes it."
-        )
+    if not isinstance(record, dict) or not record.keys() >= FIELDS:
+        lacking = ", ".join(sorted(FIELDS - record.keys())) if isinstance(record, dict) else "an object"
+        raise ModelError(f"{path} lacks {lacking}; expected what ControlPolicy.save writes. Save the policy anew.")
     return record
 
 

@@ -120,14 +120,15 @@ def _actions(rollout: Rollout, action_size: int) -> Tensor:
         if rollout.actions.shape[-1] != action_size:
             raise RewardError(
                 f"The rollout of {rollout.prompt.id!r} has actions of {rollout.actions.shape[-1]} numbers; expected "
-                f"{action_size}. Demonstrations must come from the same environment as the policy."
+                f"{action_size}. Episodes must come from the environment that the reward is of."
             )
         return rollout.actions.float()
     ids = torch.tensor(rollout.completion_ids, dtype=torch.long)
-    if len(ids) and int(ids.max()) >= action_size:
+    unknown = ids[(ids < 0) | (ids >= action_size)]
+    if len(unknown):
         raise RewardError(
-            f"The rollout of {rollout.prompt.id!r} has action {int(ids.max())}; expected one of 0 to "
-            f"{action_size - 1}. Demonstrations must come from the same environment as the policy."
+            f"The rollout of {rollout.prompt.id!r} has action {int(unknown[0])}; expected one of 0 to "
+            f"{action_size - 1}. Episodes must come from the environment that the reward is of."
         )
     return torch.nn.functional.one_hot(ids, action_size).float()
 

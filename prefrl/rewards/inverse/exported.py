@@ -51,11 +51,23 @@ class NetReward(Reward):
     @torch.no_grad()
     def values(self, transitions: Transitions) -> Tensor:
         """What is paid for transitions (N,)."""
+        seen, known = transitions.state.shape[-1], self.net.spec.state_size
+        if seen != known:
+            raise RewardError(
+                f"The reward {self.name!r} is of {known} numbers in an observation, but episodes have {seen}. Use it "
+                "in an environment with the observations that it was learnt from."
+            )
         raw = self.paying.paid(self.net, transitions.to(self.net.dtype))
         return raw if self.scale is None else raw / size(self.scale).to(raw.dtype)
 
     def score(self, rollouts: Sequence[Rollout]) -> list[Score]:
         """A reward at every action; with an ensemble, the part `disagreement`: its deviation a step, on average."""
+        for rollout in rollouts:
+            if rollout.observations is None:
+                raise RewardError(
+                    f"The rollout of {rollout.prompt.id!r} has no observations, but the reward {self.name!r} is of "
+                    "episodes in an environment. Texts are scored by the kind text_reward."
+                )
         playing = [rollout for rollout in rollouts if any(rollout.mask)]
         if not playing:
             return [Score(value=0.0) for _ in rollouts]

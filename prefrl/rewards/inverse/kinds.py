@@ -58,11 +58,15 @@ def learnt(method: Method, demonstrations: Demonstrations, **settings: Any) -> I
             )
     net: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in settings.items() if name in NET}
     sizes: dict[str, Any] = {"state_size": 0, "action_size": 0}
+    try:
+        spec, fit = NetSpec(**{**sizes, **net}), Fit(**{name: v for name, v in settings.items() if name in FIT})
+    except TypeError as error:  # a text where a number belongs
+        raise ConfigError(f"reward kind {method.name!r}: {error}. Look at the types of its settings.") from error
     return InverseReward(
         method,
-        NetSpec(**{**sizes, **net}),
+        spec,
         _loaded(demonstrations),
-        fit=Fit(**{name: v for name, v in settings.items() if name in FIT}),
+        fit=fit,
         normalise=bool(settings.get("normalise_reward", False)),
         seed=int(settings.get("seed", 0)),
         name=str(settings.get("name", "")),

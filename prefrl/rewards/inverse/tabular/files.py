@@ -68,9 +68,15 @@ def load_trajectories(path: str | Path, mdp: MDP) -> list[Trajectory]:
     """
     try:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except OSError as error:
-        raise DataError(f"{path} cannot be read ({error.strerror}); expected a file of trajectories") from None
-    return [_trajectory(line, f"{path}, line {number}", mdp) for number, line in enumerate(lines, 1) if line.strip()]
+    except (OSError, UnicodeDecodeError) as error:
+        why = error.reason if isinstance(error, UnicodeDecodeError) else error.strerror
+        raise DataError(f"{path} cannot be read ({why}); expected a file of trajectories") from None
+    found = [_trajectory(line, f"{path}, line {number}", mdp) for number, line in enumerate(lines, 1) if line.strip()]
+    if not found:
+        raise DataError(
+            f'{path} holds no trajectory; expected a line {{"states": [0, 1, 5], "actions": [3, 1]}} or more'
+        )
+    return found
 
 
 def _trajectory(line: str, where: str, mdp: MDP) -> Trajectory:

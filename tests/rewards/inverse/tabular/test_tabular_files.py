@@ -73,3 +73,12 @@ def test_walls_stop_and_slips_spread():
     slips = tabular.grid(3, 3, horizon=1, slip=0.2).transitions[4, 0]
     assert slips[[1, 3, 5, 7]].tolist() == pytest.approx([0.85, 0.05, 0.05, 0.05])
     assert tabular.torus(3, 3).transitions[0, 0, 6] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("content", "said"), [(b"", "holds no trajectory"), (b"\xff\xfe", "cannot be read .*start byte")]
+)
+def test_files_without_trajectories(tmp_path, content, said):
+    (tmp_path / "some.jsonl").write_bytes(content)
+    with pytest.raises(DataError, match=said):
+        tabular.load_trajectories(tmp_path / "some.jsonl", tabular.grid(3, 3, horizon=5))
