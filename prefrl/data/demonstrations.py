@@ -96,7 +96,7 @@ def _from_npz(path: Path, limit: int) -> list[Episode]:
     import numpy as np
 
     try:
-        with np.load(path, allow_pickle=False) as file:
+        with open(path, "rb") as raw, np.load(raw, allow_pickle=False) as file:  # numpy leaves damaged files open
             names = ("obs", "acts", "rews", "terminal", "terminated", "indices")
             found = {name: file[name] for name in names if name in file.files}
             missing = [name for name in ("obs", "acts", "indices") if name not in found]

@@ -120,7 +120,7 @@ class YesModel:
         """`wanted` tokens of a history, or as many as there are positions for with a question after them, if fewer."""
         positions = int(getattr(self.model.decoder.config, "max_position_embeddings", None) or 0)
         asked = max(map(len, (self.question.plain, self.question.opened, self.question.closed)))
-        return min(wanted, positions - asked) if positions else wanted
+        return max(min(wanted, positions - asked), 0) if positions else wanted
 
     def token_outputs(self, rows: Sequence[Row], temperature: float = 1.0) -> Tensor:
         """(N, 2): raw logit of P(yes) and log mass for the history before every masked-in token, with gradient.

@@ -41,12 +41,13 @@ from prefrl.recipes.loop_evaluate import (
     win_figures,
     wins_in_words,
 )
-from prefrl.recipes.loop_files import Rounds, Sample, as_sample, begin, by_id, fingerprint, refuse_changed
+from prefrl.recipes.loop_files import Rounds, Sample, as_sample, by_id, fingerprint, refuse_changed
 from prefrl.recipes.loop_items import by_prompt, compared, couples, neighbours, paired, taken_in_turn
-from prefrl.recipes.loop_journal import END, Journal, alone
-from prefrl.recipes.loop_labels import Labels, Waiting, teaches, training_pairs
+from prefrl.recipes.loop_journal import Journal
+from prefrl.recipes.loop_labels import Labels, teaches, training_pairs
 from prefrl.recipes.loop_policy import Actor, checkpoint, warm
 from prefrl.recipes.loop_report import rounds, write
+from prefrl.recipes.loop_run import carry_out
 from prefrl.recipes.loop_select import (
     Candidates,
     Question,
@@ -74,26 +75,7 @@ def run(config: LoopConfig) -> RunFolder:
         RunError: the folder holds something else, an unfinished loop of another configuration, or a damaged one.
     """
     refuse_impossible(config)
-    output = Path(config.output or "runs/loop").expanduser()
-    with alone(output):
-        folder, journal = begin(config, output)
-        with folder:
-            _carry_out(folder, journal, config)
-    return folder
-
-
-def _carry_out(folder: RunFolder, journal: Journal, config: LoopConfig) -> None:
-    loop = Loop(folder, journal, config)
-    try:
-        loop.run()
-    except Waiting as waiting:
-        folder.wait(str(waiting), waiting.items)
-        write(folder, journal, loop.labels.about)
-        print(waiting, flush=True)
-        return
-    folder.finish(loop.summary())
-    print(f"Report: {write(folder, journal, loop.labels.about)}")
-    journal.phase(END, lambda _: {})
+    return carry_out(config, Path(config.output or "runs/loop").expanduser(), "loop", Loop, write)
 
 
 class Loop:

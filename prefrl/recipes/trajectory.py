@@ -26,9 +26,8 @@ from prefrl.evaluate.run_folder import RunFolder
 from prefrl.evaluate.statistics import pearson
 from prefrl.recipes.common import final_checkpoint, record_reward
 from prefrl.recipes.labelling import seed_of
-from prefrl.recipes.loop_files import begin
-from prefrl.recipes.loop_journal import END, Journal, alone
-from prefrl.recipes.loop_labels import Waiting
+from prefrl.recipes.loop_journal import Journal
+from prefrl.recipes.loop_run import carry_out
 from prefrl.recipes.trajectory_labels import Couple, Labels
 from prefrl.recipes.trajectory_policy import Actor
 from prefrl.recipes.trajectory_report import rounds, write
@@ -50,26 +49,7 @@ def run(config: TrajectoryConfig) -> RunFolder:
         ConfigError: a combination that cannot work.
         RunError: the folder holds something else, an unfinished run of another configuration, or a damaged one.
     """
-    output = Path(config.output or "runs/fragments").expanduser()
-    with alone(output):
-        folder, journal = begin(config, output, "fragments")
-        with folder:
-            _carry_out(folder, journal, config)
-    return folder
-
-
-def _carry_out(folder: RunFolder, journal: Journal, config: TrajectoryConfig) -> None:
-    work = Rounds(folder, journal, config)
-    try:
-        work.run()
-    except Waiting as waiting:
-        folder.wait(str(waiting), waiting.items)
-        write(folder, journal, work.labels.about)
-        print(waiting, flush=True)
-        return
-    folder.finish(work.summary())
-    print(f"Report: {write(folder, journal, work.labels.about)}")
-    journal.phase(END, lambda _: {})
+    return carry_out(config, Path(config.output or "runs/fragments").expanduser(), "fragments", Rounds, write)
 
 
 class Rounds:

@@ -58,7 +58,7 @@ class ProcessReward(Reward):
     scores. While a policy learns, rewards are placed on the last sampled token of every step, in the ids of the rollout
     itself, whatever tokenizer the model has; `placement: sequence` pays the one number instead. In rollouts of several
     turns every turn is a step, and what the environment says is read but not scored. An unfinished step is not scored;
-    a rollout that was cut off in its first step is rewarded by 0 there.
+    a policy's rollout that was cut off in its first step is rewarded by 0.
 
     Parts: `n_steps`, `first_below` (index of the first step below the threshold, -1 for none), and `min`, `product`,
     `mean` and `last` of the scores.
@@ -213,11 +213,10 @@ class ProcessReward(Reward):
 
     def _score(self, rollout: Rollout, steps: Sequence[tuple[float, int]], rewards: Sequence[float]) -> Score:
         scores = [score for score, _ in steps]
-        places = self.placement != "sequence" and self._decode is not None and bool(rollout.completion_ids)
+        learns = self._decode is not None and bool(rollout.completion_ids)
+        places = learns and self.placement != "sequence"
         if not steps:
-            if places and rollout.last_sampled >= 0:
-                return Score(steps=((rollout.last_sampled, 0.0),), parts={"n_steps": 0.0})
-            return Score.failed("no finished step to score")
+            return _unfinished(rollout, places) if learns else Score.failed("no finished step to score")
         parts = self._parts(scores)
         if not places:
             return Score(value=aggregated(scores, self.aggregate, self.threshold), parts=parts)
@@ -228,6 +227,14 @@ class ProcessReward(Reward):
         ways: tuple[Aggregate, ...] = ("min", "product", "mean", "last")
         counts = {"n_steps": float(len(scores)), "first_below": float(first_below(scores, self.threshold))}
         return counts | {way: aggregated(scores, way) for way in ways}
+
+
+def _unfinished(rollout: Rollout, places: bool) -> Score:
+    """Nothing for a policy's rollout without a finished step, paid where its steps would be."""
+    if rollout.last_sampled < 0:
+        return Score.failed("no sampled token to score")
+    parts = {"n_steps": 0.0}
+    return Score(steps=((rollout.last_sampled, 0.0),), parts=parts) if places else Score(value=0.0, parts=parts)
 
 
 def _check(what: str, got: str, valid: Sequence[str]) -> None:

@@ -121,6 +121,8 @@ def test_cut_off_in_the_first_step_there_is_nothing_to_earn_and_it_still_counts(
     one = written(merging_tokenizer(), "a long", stop=StopReason.LENGTH)
     (score,) = checked_scores(attached(by_place(0.9)), [one])
     assert score.ok and score.steps == ((len(one.completion_ids) - 1, 0.0),) and score.parts == {"n_steps": 0.0}
+    (whole,) = checked_scores(attached(by_place(0.9), placement="sequence"), [one])
+    assert whole.ok and (whole.value, whole.steps, whole.parts) == (0.0, (), {"n_steps": 0.0})
 
 
 def test_separators_in_code_end_no_step():
@@ -259,15 +261,15 @@ def test_wrong_settings_are_refused(options, message):
 
 def test_a_loaded_model_takes_no_more_tokens_than_it_has_positions_for(tmp_path):
     tokenizer = byte_tokenizer()
-    llama(len(tokenizer), max_position_embeddings=16).save_pretrained(tmp_path / "base")
+    llama(len(tokenizer), max_position_embeddings=64).save_pretrained(tmp_path / "base")
     tokenizer.save_pretrained(tmp_path / "base")
     new_process_model(str(tmp_path / "base")).save(tmp_path / "prm")
     path = str(tmp_path / "prm")
     source = ProcessReward.load(path, device="cpu")
-    assert source.model.record.max_tokens == 16
-    assert "1 of 2 steps do not fit" in str(source.score([text_only("a\n\n0123456789")])[0].error)
-    for wrong in (17, -1):
-        with pytest.raises(ConfigError, match=rf"max_tokens is {wrong}; .* has positions for 16 tokens"):
+    assert source.model.record.max_tokens == 64
+    assert "1 of 2 steps do not fit" in str(source.score([text_only("a\n\n" + 64 * "0")])[0].error)
+    for wrong in (65, -1):
+        with pytest.raises(ConfigError, match=rf"max_tokens is {wrong}; .* has positions for 64 tokens"):
             ProcessReward.load(path, max_tokens=wrong, device="cpu")
 
 

@@ -55,9 +55,9 @@ def test_too_long_an_answer_is_an_error_and_the_others_are_scored():
 
 def test_an_answer_that_leaves_no_positions_for_the_question_is_an_error():
     tokenizer = digit_tokenizer()
-    short = llama(len(tokenizer), max_position_embeddings=9)
+    short = llama(len(tokenizer), max_position_embeddings=20)
     source = YesReward(YesModel(LanguageModel(short, tokenizer, name="short"), RECORD))
-    room = 9 - len(source.model.question.plain)
+    room = 20 - len(source.model.question.plain)
     scores = source.score([answered("", stop=StopReason.LENGTH), answered("3,4,5,6,7,8,9,1")])
     assert scores[0].ok and f"19 tokens, but the verifier takes {room}" in str(scores[1].error)
 
