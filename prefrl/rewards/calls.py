@@ -189,6 +189,7 @@ def _run_coroutines(calls: Sequence[Call], timeout: float | None) -> list[Outcom
     import asyncio
 
     results: SimpleQueue[tuple[int, Outcome | KeyboardInterrupt]] = SimpleQueue()
+    closing = threading.Event()  # from then on an interruption could only leave the loop half closed
 
     async def one(index: int) -> None:
         outcome: Outcome | KeyboardInterrupt
@@ -210,10 +211,12 @@ def _run_coroutines(calls: Sequence[Call], timeout: float | None) -> list[Outcom
             with suppress(CallTimeout):
                 runner.run(everything())
         finally:
+            closing.set()
             with suppress(CallTimeout):
                 runner.close()
-            if not own.is_closed():  # the interruption came while it was being closed
-                own.close()
+            if not own.is_closed():  # the interruption came just then
+                with suppress(ValueError):  # some of it is closed already
+                    own.close()
 
     thread = threading.Thread(target=loop, name="prefrl-reward-loop", daemon=True)
     thread.start()
@@ -225,7 +228,8 @@ def _run_coroutines(calls: Sequence[Call], timeout: float | None) -> list[Outcom
             outcomes[index] = _checked(outcome)
         thread.join(GRACE)  # let the loop close
     except (Empty, KeyboardInterrupt) as stopped:
-        _stop(thread)
+        if not closing.is_set():
+            _stop(thread)
         if isinstance(stopped, KeyboardInterrupt):
             raise
     return [outcomes.get(index) or _overdue(timeout) for index in range(len(calls))]
