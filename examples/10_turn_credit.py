@@ -1,8 +1,8 @@
 """Which turn was wrong? A lock of several turns that opens only if every turn was right, and four ways to find out.
 
 Each turn shows a colour and asks for the letter that belongs to it. The policy, a transformer made from nothing, has
-imitated play that is right three times in five, so few episodes succeed; the reward comes at the end alone. GRPO
-gives all turns of an episode the same advantage. PPO asks a critic before every turn what the history is still worth:
+imitated play that is right in 55 turns of a hundred, so one episode in 120 succeeds; the reward comes at the end alone.
+GRPO gives all turns of an episode the same advantage. PPO asks a critic before every turn what the history is worth:
 
     separate  a value network that starts as a copy of the policy's body
     yes       a language model that was taught, on outcomes, to answer whether the lock opens
@@ -50,7 +50,7 @@ from prefrl.types import Objective, Prompt, Rollout, Row
 COLOURS = ("red", "green", "blue", "white", "black", "pink")
 LETTERS = ("A", "B", "C", "D", "E", "F")
 WORDS = ["<eos>", "Lock", *COLOURS, *LETTERS, "click", "clunk", "opens", "?", "Answer:", "yes", "no"]
-TURNS, IMITATED, TARGET, BATCH, TAUGHT = 8, 0.6, 0.8, 32, 128
+TURNS, IMITATED, TARGET, BATCH, TAUGHT = 8, 0.55, 0.8, 32, 128
 QUESTION = "opens ?"
 TURN = SamplingConfig(max_new_tokens=1)
 ALGORITHMS = ("grpo", "separate", "yes", "process")
@@ -209,10 +209,13 @@ def critic_of(kind: str, policy: LanguageModel, base: str, steps: int, seed: int
 
 
 def algorithm_of(kind: str) -> Algorithm:
-    """GRPO over groups of eight, or PPO by turns with the critic's loss: both without a KL, and one update a batch."""
+    """GRPO over groups of eight, or PPO by turns: without a KL, and with one update a batch.
+
+    Advantages are not whitened: where nobody succeeds, that would blow a critic's errors up to a deviation of 1.
+    """
     if kind == "grpo":
         return resolve({"name": "grpo", "kl": {"coef": 0.0}, "group_size": 8})
-    credit, critic = {"level": "turn", "lam": 0.9}, {"clip": 0.0}
+    credit, critic = {"level": "turn", "lam": 0.8, "scale": "none"}, {"clip": 0.0}
     return resolve({"name": "ppo", "kl": {"coef": 0.0}, "credit": credit, "critic": critic})
 
 

@@ -132,7 +132,7 @@ class ProcessValues:
             raise ModelError(
                 f"{process.name} is read at {layout.marker or 'turns of its own'!r} after every step, which a policy "
                 "does not write, so it cannot judge its histories. Train one that is read at the steps themselves: "
-                "prefrl prm --layout.marker ''"
+                "prefrl prm --steps.marker ''"
             )
         self.process, self.low, self.high, self.aggregate = process, low, high, aggregate
 
