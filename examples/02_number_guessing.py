@@ -8,8 +8,6 @@ not to guess those. Run it with: python examples/02_number_guessing.py
 import random
 
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from prefrl import rewards
 from prefrl.config import ModelConfig, SamplingConfig
@@ -17,6 +15,7 @@ from prefrl.data.chat import encode_completion
 from prefrl.data.tasks import task_rows
 from prefrl.model.engine import Engine
 from prefrl.model.language import LanguageModel
+from prefrl.model.small import small_model
 from prefrl.policy.algorithms import resolve
 from prefrl.policy.optimizer import PolicyOptimizer, learn_completions
 from prefrl.recipes.common import Checked
@@ -32,25 +31,6 @@ def prompts(split: str) -> list[Prompt]:
     """One prompt per hidden number; the policy sees the word `Guess` and nothing else."""
     rows = task_rows(f"task:guessing:{split}")
     return [Prompt(id=row["id"], text="Guess", columns={"target": row["target"]}) for row in rows]
-
-
-def tiny_policy(seed: int) -> LanguageModel:
-    """A transformer of 85,000 random weights with one token a word."""
-    words = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="<eos>"))
-    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    torch.manual_seed(seed)
-    config = LlamaConfig(
-        vocab_size=len(WORDS),
-        hidden_size=64,
-        intermediate_size=128,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        bos_token_id=None,
-        eos_token_id=0,
-        initializer_range=0.1,
-    )
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, eos_token="<eos>")
-    return LanguageModel(LlamaForCausalLM(config).eval(), tokenizer, name="tiny")
 
 
 def random_play(policy: LanguageModel, prompt: Prompt, rng: random.Random) -> Row:
@@ -106,7 +86,7 @@ def success(policy: LanguageModel, split: str, games: int = 64) -> float:
 
 if __name__ == "__main__":
     torch.set_num_threads(1)
-    policy = tiny_policy(seed=0)
+    policy = small_model(WORDS)
     imitate(policy, steps=150, seed=0)
     before = success(policy, "held_out")
     reinforce(policy, steps=100, seed=0)

@@ -23,8 +23,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer, models, pre_tokenizers
-from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
 from prefrl import rewards
 from prefrl.config import ModelConfig, SamplingConfig
@@ -35,6 +33,7 @@ from prefrl.model.language import LanguageModel
 from prefrl.model.load import load
 from prefrl.model.process_model import new_process_model
 from prefrl.model.process_record import StepLayout
+from prefrl.model.small import small_model
 from prefrl.model.yes_probability import YesModel, query_row
 from prefrl.model.yes_record import YesRecord
 from prefrl.policy.algorithms import resolve
@@ -95,25 +94,6 @@ def prompts(count: int, rng: random.Random) -> list[Prompt]:
     """Locks with colours of their own."""
     drawn = [[rng.choice(COLOURS) for _ in range(TURNS)] for _ in range(count)]
     return [Prompt(id="-".join(one), text="Lock", columns={"colours": one}) for one in drawn]
-
-
-def tiny_policy(seed: int) -> LanguageModel:
-    """A transformer of 60,000 random weights with one token a word."""
-    words = Tokenizer(models.WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="<eos>"))
-    words.pre_tokenizer = pre_tokenizers.WhitespaceSplit()
-    torch.manual_seed(seed)
-    config = LlamaConfig(
-        vocab_size=len(WORDS),
-        hidden_size=48,
-        intermediate_size=96,
-        num_hidden_layers=2,
-        num_attention_heads=4,
-        bos_token_id=None,
-        eos_token_id=0,
-        initializer_range=0.1,
-    )
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=words, eos_token="<eos>")
-    return LanguageModel(LlamaForCausalLM(config).eval(), tokenizer, name="tiny")
 
 
 def imitate(policy: LanguageModel, seed: int, steps: int = 300) -> None:
@@ -232,7 +212,7 @@ def taught(kind: str, policy: LanguageModel, sampler: MultiTurn, folder: Path, s
 
 def run(kind: str, seed: int, steps: int) -> Curve:
     """Success of every step's samples, samples so far, and figures of the critic."""
-    policy = tiny_policy(seed)
+    policy = small_model(WORDS, width=48, seed=seed)
     imitate(policy, seed)
     sampler = MultiTurn(policy, Lock, max_turns=TURNS)
     rng = random.Random(1_000 + seed)

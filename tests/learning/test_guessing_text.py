@@ -20,7 +20,7 @@ SPEC.loader.exec_module(example)
 
 @pytest.mark.parametrize("seed", [0, *(pytest.param(s, marks=pytest.mark.slow) for s in (1, 2, 3))])
 def test_success_on_held_out_numbers_improves(seed):
-    policy = example.tiny_policy(seed)
+    policy = example.small_model(example.WORDS, seed=seed)
     example.imitate(policy, steps=150, seed=seed)
     before = {split: example.success(policy, split) for split in ("train", "held_out")}
     example.reinforce(policy, steps=100, seed=seed)
@@ -32,7 +32,7 @@ def test_success_on_held_out_numbers_improves(seed):
 
 
 def test_a_few_steps_of_the_example(capsys):
-    policy = example.tiny_policy(seed=0)
+    policy = example.small_model(example.WORDS)
     start = example.success(policy, "held_out", games=4)
     example.imitate(policy, steps=2, seed=0)
     example.reinforce(policy, steps=20, seed=0)
@@ -41,7 +41,7 @@ def test_a_few_steps_of_the_example(capsys):
 
 
 def test_random_play_is_possible_play_and_token_for_token_what_a_rollout_has():
-    policy, rng = example.tiny_policy(seed=0), random.Random(0)
+    policy, rng = example.small_model(example.WORDS), random.Random(0)
     for prompt in example.prompts("train"):
         row = example.random_play(policy, prompt, rng)
         words = policy.tokenizer.convert_ids_to_tokens(list(row.completion_ids))
