@@ -7,10 +7,13 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import importlib
 import logging
 import os
 import re
 import tempfile
+import threading
+import warnings
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -22,19 +25,21 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from annotate.api.errors import OTHER, body
 from annotate.api.visit import SIGN_IN
 from annotate.pages.plain import page
-from annotate.studio import MANAGERS, Studio
+from annotate.studio import MANAGERS, REVIEWERS, Studio
 from prefrl.data.store.records import ROLES
 
 # Address of a page, and who may see it.
-PAGES = {"/label": ROLES, "/manage": MANAGERS, "/loop": MANAGERS}
+PAGES = {"/label": ROLES, "/review": REVIEWERS, "/manage": MANAGERS, "/loop": MANAGERS}
 # What a browser asks of Gradio to draw a page and, where there are buttons, to press them. Whatever else Gradio has to
 # offer is not there: it takes files from everybody, fetches addresses that it is told, and edits its own code.
 _DRAWS = re.compile(
     r"(config|theme\.css|favicon\.ico|manifest\.json|gradio_api/startup-events|(assets|static|svelte)/.+)?"
 )
 _LOOKS = re.compile(r"gradio_api/(queue/data|upload_progress|heartbeat/\w+|file=.+)")
-_PRESSES = re.compile(r"gradio_api/(queue/join|run/\w+|upload|cancel|reset)")
+_PRESSES = re.compile(r"gradio_api/(queue/join|run/\w+|cancel|reset)")
+_UPLOADS = re.compile(r"gradio_api/upload")
 _WITHOUT_BUTTONS = ("/label",)
+_WITHOUT_FILES = ("/label", "/review")
 ROLE = "This is for those who run the project; ask one of them."
 log = logging.getLogger(__name__)
 
@@ -94,6 +99,8 @@ class GradioPages:
 
     async def _run(self) -> None:
         try:
+            if not await self._imported():
+                return
             app = await asyncio.to_thread(asyncio.run, _build(self._studio))
             async with app.router.lifespan_context(app):
                 self._app = app
@@ -104,10 +111,55 @@ class GradioPages:
         finally:
             self._loaded.set()
 
+    async def _imported(self) -> bool:
+        """Import what the pages are made of; False where the server stops first, which then does not wait for it."""
+        loop = asyncio.get_running_loop()
+        imported: asyncio.Future[None] = loop.create_future()
+
+        def work() -> None:
+            problem = None
+            try:
+                _import()
+            except Exception as error:
+                problem = error
+            with contextlib.suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                loop.call_soon_threadsafe(_settle, imported, problem)
+
+        threading.Thread(target=work, name="pages", daemon=True).start()
+        stopping = asyncio.create_task(self._stopping.wait())
+        either: set[asyncio.Future[Any]] = {imported, stopping}
+        await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
+        if stopping.done():
+            imported.cancel()
+            return False
+        stopping.cancel()
+        imported.result()
+        return True
+
+
+def _settle(imported: asyncio.Future[None], problem: Exception | None) -> None:
+    if imported.done():  # cancelled
+        return
+    if problem is None:
+        imported.set_result(None)
+    else:
+        imported.set_exception(problem)
+
+
+def _import() -> None:
+    """Import Gradio and all that builds pages of it: most of the seconds that the pages take."""
+    os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # read when gradio is imported
+    # Of a library for sound that Gradio brings along; nothing here has any.
+    warnings.filterwarnings("ignore", message="Couldn't find ffmpeg or avconv", category=RuntimeWarning)
+    importlib.import_module("gradio")
+    importlib.import_module("annotate.pages.work")
+    shell = importlib.import_module("annotate.manage.shell")
+    for _, module in (*shell.MANAGE_TABS, *shell.LOOP_TABS):
+        importlib.import_module(module)
+
 
 async def _build(studio: Studio) -> FastAPI:
     """The app; a coroutine, since Gradio makes an event loop for every element, and closes none, where none runs."""
-    os.environ["GRADIO_ANALYTICS_ENABLED"] = "False"  # read when gradio is imported
     import gradio as gr
 
     from annotate.manage import shell
@@ -116,6 +168,7 @@ async def _build(studio: Studio) -> FastAPI:
     settings = studio.store.settings()
     pages = {
         "/label": work.build(),
+        "/review": shell.build(studio, settings.name, shell.REVIEW_TABS, "/review"),
         "/manage": shell.build(studio, settings.name, shell.MANAGE_TABS, "/manage"),
         "/loop": shell.build(studio, settings.name, shell.LOOP_TABS, "/loop"),
     }
@@ -161,6 +214,8 @@ def served(page: str, method: str, path: str) -> bool:
     """Whether a page has something at a path below it."""
     if method in ("GET", "HEAD") and _DRAWS.fullmatch(path):
         return True
+    if method == "POST" and _UPLOADS.fullmatch(path):
+        return page not in _WITHOUT_FILES
     presses = {"GET": _LOOKS, "POST": _PRESSES}.get(method)
     return page not in _WITHOUT_BUTTONS and presses is not None and presses.fullmatch(path) is not None
 

@@ -52,13 +52,21 @@ class Jobs:
         store: of the project, which records them.
         folder: their folders are in it.
         grace: seconds that a cancelled job has to end by itself.
+        environment: variables that jobs have beside those of the server; they are written nowhere.
         program: what is started, followed by the command and its configuration.
     """
 
     def __init__(
-        self, store: PreferenceStore, folder: Path, *, grace: float = GRACE, program: Sequence[str] = PROGRAM
+        self,
+        store: PreferenceStore,
+        folder: Path,
+        *,
+        grace: float = GRACE,
+        environment: Mapping[str, str] | None = None,
+        program: Sequence[str] = PROGRAM,
     ) -> None:
         self._store, self.folder, self._grace, self._program = store, folder, grace, program
+        self._environment = environment or {}
         self._lock = threading.RLock()
         self._children: dict[str, subprocess.Popen[bytes]] = {}
         self._ending: dict[str, threading.Thread] = {}
@@ -142,8 +150,8 @@ class Jobs:
         return next((job for job in self.refresh() if job.folder == name), None)
 
     def log(self, name: str, lines: int = 60) -> str:
-        """The last lines that a run printed."""
-        return "\n".join(tail(self.folder / name / "log.txt")[-lines:])
+        """The last lines that a run printed; none of what is no name of a run."""
+        return "\n".join(tail(self.folder / name / "log.txt")[-lines:]) if _NAME.fullmatch(name) else ""
 
     def step(self, name: str) -> Step | None:
         """How far a run says it is; None before it says so."""
@@ -167,7 +175,7 @@ class Jobs:
         try:
             with (place / "log.txt").open("a", encoding="utf-8") as out:
                 out.write(f"{_STARTED}{moment} by {by}\n")
-            child = spawn(command, place / "log.txt")
+            child = spawn(command, place / "log.txt", self._environment)
         except OSError as error:
             self._store.jobs.update(job.id, state="failed", ended=time.time(), error=f"could not be started: {error}")
             raise DataError(f"{name} could not be started: {error}") from error

@@ -8,20 +8,22 @@ import shutil
 import signal
 import subprocess
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 NICE = 10  # of 19: whatever people wait for in the browser goes first
 
 
-def spawn(command: Sequence[str], log: Path) -> subprocess.Popen[bytes]:
-    """Start a command in a session of its own and at low priority; what it prints is appended to `log`.
+def spawn(command: Sequence[str], log: Path, more: Mapping[str, str]) -> subprocess.Popen[bytes]:
+    """Start a command in a session of its own, at low priority and with more environment variables than the server has.
+
+    What it prints is appended to `log`.
 
     A signal to the server does not reach it, and it goes on when the server ends.
     """
     nice = shutil.which("nice")
     first = [nice, "-n", str(NICE)] if nice else []
-    environment = os.environ | {"PYTHONUNBUFFERED": "1", "NO_COLOR": "1", "COLUMNS": "200"}
+    environment = os.environ | {"PYTHONUNBUFFERED": "1", "NO_COLOR": "1", "COLUMNS": "200"} | dict(more)
     with log.open("ab") as out:
         return subprocess.Popen(
             [*first, *command],

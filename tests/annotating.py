@@ -97,6 +97,7 @@ def without_gradio(monkeypatch: Any) -> None:
     async def nothing(studio: Studio) -> FastAPI:
         return FastAPI()
 
+    monkeypatch.setattr(gradio_pages, "_import", lambda: None)
     monkeypatch.setattr(gradio_pages, "_build", nothing)
 
 

@@ -21,7 +21,7 @@ from prefrl.errors import DataError
 
 router = APIRouter(default_response_class=HTMLResponse)
 START = "/label"
-PAGES = (START, "/steps", "/manage", "/loop")
+PAGES = (START, "/steps", "/review", "/manage", "/loop")
 Field = Annotated[str, Form(max_length=1000)]
 
 

@@ -105,7 +105,8 @@ function settings(page) {
     );
   };
   const away = [
-    me.role !== "annotator" && h("a", { href: "/manage", class: "soft" }, t("manage")),
+    me.role === "reviewer" && h("a", { href: "/review", class: "soft" }, t("review")),
+    ["manager", "admin"].includes(me.role) && h("a", { href: "/manage", class: "soft" }, t("manage")),
     h("button", { type: "button", class: "soft", onclick: () => page.leave() }, t("log_out")),
   ];
   const themes = Object.fromEntries(["auto", "light", "dark"].map((name) => [name, t("theme." + name)]));

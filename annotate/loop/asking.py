@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+from annotate.loop.sources import named
 from annotate.studio import Studio
-from prefrl.errors import PrefrlError
+from prefrl.data.importing import uploaded
+from prefrl.errors import ConfigError, PrefrlError
 
 if TYPE_CHECKING:
     import gradio as gr
@@ -29,13 +32,30 @@ def pressed(studio: Studio, request: gr.Request) -> Iterator[str]:
         raise gr.Error(str(error), duration=None) from error
 
 
-def refuse_settings(studio: Studio, request: gr.Request, more: str) -> None:
-    """Further settings can name code that the server would run, so they are for those who run the server.
+def allowed(studio: Studio, request: gr.Request, given: Mapping[str, Any], runs: Path) -> dict[str, Any]:
+    """The fields of a form, of what who pressed may name; further settings can name code, so they are for admins.
+
+    Args:
+        studio: the project.
+        request: who pressed.
+        given: the fields.
+        runs: the folder of the project's runs.
 
     Raises:
-        gradio.Error: somebody else gave some.
+        ConfigError: somebody else gave further settings, or named a file of the server.
     """
-    import gradio as gr
+    admin = studio.person_of(request).role == "admin"
+    if not admin and str(given["more"]).strip():
+        raise ConfigError("Further settings are for admins: they can name code to run. Leave them empty, or ask one.")
+    return named(given, runs, files=admin)
 
-    if more.strip() and studio.person_of(request).role != "admin":
-        raise gr.Error("Further settings are for admins: they can name code to run. Leave them empty, or ask one.")
+
+def sent(file: str | None) -> Path | None:
+    """A file that was uploaded; None where none was.
+
+    Raises:
+        DataError: it is one of the server's.
+    """
+    from gradio.utils import get_upload_folder
+
+    return uploaded(file, get_upload_folder()) if file else None

@@ -10,13 +10,14 @@ from typing import Any
 
 import gradio as gr
 
-from annotate.loop.asking import pressed, refuse_settings
+from annotate.loop.asking import allowed, pressed, sent
 from annotate.loop.draw import STATES, STYLE
 from annotate.loop.forms import PairsForm, RewardForm, default_name
 from annotate.loop.results import result
 from annotate.loop.runs import Runs, runs_of
-from annotate.loop.start_tab import UPLOADED
+from annotate.loop.start_tab import MODEL, PROMPTS, UPLOADED
 from annotate.studio import Studio
+from prefrl.data.importing.uploads import SUFFIXES
 from prefrl.data.store import Job
 
 EVERY = 3.0  # seconds between two looks
@@ -70,7 +71,7 @@ def _reward(studio: Studio, runs: Runs) -> None:
     default = RewardForm(base="")
     with gr.Row():
         fields: Fields = {
-            "base": gr.Textbox(label="Base model", info="A folder or a hub id.", elem_id="reward-base"),
+            "base": gr.Textbox(label="Base model", info=MODEL, elem_id="reward-base"),
             "members": gr.Number(default.members, label="Members of the ensemble", precision=0, minimum=1),
             "epochs": gr.Number(default.epochs, label="Passes over the labels", precision=0, minimum=1),
             "held_out": gr.Slider(0.05, 0.5, default.held_out, step=0.05, label="Share of prompts held out"),
@@ -83,9 +84,9 @@ def _generate(studio: Studio, runs: Runs) -> None:
     default = PairsForm(policy="", prompts="")
     with gr.Row():
         fields: Fields = {
-            "policy": gr.Textbox(label="Policy", info="A folder or a hub id.", elem_id="pairs-policy"),
+            "policy": gr.Textbox(label="Policy", info=MODEL, elem_id="pairs-policy"),
             "against": gr.Textbox(label="Second policy", info="Its answers are mixed in.", placeholder="none"),
-            "prompts": gr.Textbox(label="Prompts", info="A file on the server, or a hub id.", elem_id="pairs-prompts"),
+            "prompts": gr.Textbox(label="Prompts", info=PROMPTS, elem_id="pairs-prompts"),
             "reward": gr.Textbox(
                 label="Reward model", info="Pairs that its ensemble disagrees on.", placeholder="none: all at random"
             ),
@@ -133,7 +134,8 @@ def _button(studio: Studio, runs: Runs, what: str, words: str, fields: Fields) -
     prompts = "prompts" in fields
     with gr.Row():
         name = gr.Textbox(label="Name of the run", placeholder=f"{what}-1", elem_id=f"{what}-name")
-        file = gr.File(label="... or upload prompts", height=110, visible=prompts)
+        kinds = list(SUFFIXES)
+        file = gr.File(label="... or upload prompts", file_types=kinds, height=110, visible=prompts)
     with gr.Accordion("Further settings", open=False):
         more = gr.Code(language="yaml", label="YAML, as in --help of the command", lines=4)
     with gr.Row():
@@ -141,12 +143,11 @@ def _button(studio: Studio, runs: Runs, what: str, words: str, fields: Fields) -
 
     def start(values: Mapping[Any, Any], request: gr.Request) -> str:
         with pressed(studio, request) as by:
-            refuse_settings(studio, request, values[more] or "")
             given = {key: "" if values[field] is None else values[field] for key, field in fields.items()}
-            given |= {"more": values[more] or ""} | ({"prompts": UPLOADED} if values[file] else {})
+            given = allowed(studio, request, given | {"more": values[more] or ""}, runs.jobs.folder)
+            given |= {"prompts": UPLOADED} if values[file] else {}
             called = (values[name] or "").strip() or default_name(what, runs.jobs.folder)
-            path = Path(values[file]) if values[file] else None
-            _start(runs, what, called, given, by=by, prompts=path)
+            _start(runs, what, called, given, by=by, prompts=sent(values[file]))
             gr.Info(f"{called} has started.")
             return ""
 
@@ -155,10 +156,10 @@ def _button(studio: Studio, runs: Runs, what: str, words: str, fields: Fields) -
 
 def _start(runs: Runs, what: str, name: str, given: Mapping[str, Any], *, by: str, prompts: Path | None) -> None:
     if what == "reward":
-        runs.jobs.start("reward", name, RewardForm(**given).config(runs.store), by=by)
+        runs.jobs.start("reward", name, RewardForm(**given).config(runs.studio.store.address), by=by)
         return
     form = PairsForm(**given, compare=True, samples=1) if what == "compare" else PairsForm(**given)
-    runs.jobs.start("generate", name, form.config(runs.store), by=by, prompts=prompts)
+    runs.jobs.start("generate", name, form.config(runs.studio.store.address), by=by, prompts=prompts)
 
 
 def _table(runs: Runs) -> str:

@@ -54,23 +54,8 @@ class Runs:
 
     def __init__(self, studio: Studio, jobs: Jobs | None = None) -> None:
         self.studio = studio
-        self.jobs = jobs or Jobs(studio.store, studio.folder / "runs")
+        self.jobs = jobs or Jobs(studio.store, studio.folder / "runs", environment=studio.store.environment)
         self._tried: dict[str, tuple[str, ...]] = {}  # what a loop waited for when the server went on with it
-
-    @property
-    def store(self) -> str:
-        """Where the store is, for the commands that are started.
-
-        Raises:
-            DataError: it is in Postgres, whose address with its password would be left in the folders of runs.
-        """
-        path = self.studio.store.path
-        if not path.is_file():
-            raise DataError(
-                f"The store of this project is {path}, and runs are only started here for one in a file. Type in a "
-                "terminal: prefrl loop CONFIG.yaml --labeller.kind people --labeller.store URL"
-            )
-        return str(path.absolute())
 
     def newest(self) -> list[Job]:
         """The newest job of every run, the newest first."""

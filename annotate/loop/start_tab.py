@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import gradio as gr
 
 from annotate.loop.algorithms import algorithms
-from annotate.loop.asking import pressed, refuse_settings
+from annotate.loop.asking import allowed, pressed, sent
 from annotate.loop.forms import LoopForm, default_name
 from annotate.loop.runs import Runs, runs_of
 from annotate.studio import Studio
+from prefrl.data.importing.uploads import SUFFIXES
 
 INTRODUCTION = """
 # A new loop
@@ -19,6 +19,8 @@ INTRODUCTION = """
 Each round the policy answers prompts, people compare pairs of its answers on the label page, a reward model learns from
 all labels so far, and the policy is optimized against it. Held-out prompts say whether it got better.
 """
+MODEL = "A run of this page or a hub id; for admins also a folder."
+PROMPTS = "A hub id; for admins also a file on the server."
 UPLOADED = "(uploaded)"
 DEFAULT = "the default"
 Fields = dict[str, Any]
@@ -66,13 +68,17 @@ def _count(field: str, label: str, least: int = 1, info: str | None = None) -> A
 def _policy() -> tuple[Fields, Any]:
     fields: Fields = {
         "policy": gr.Textbox(
-            label="Policy", info="A folder with a model, a run folder, or a hub id.", elem_id="start-policy"
+            label="Policy",
+            info=MODEL,
+            elem_id="start-policy",
         ),
         "prompts": gr.Textbox(
-            label="Prompts", info="A file on the server with a column prompt, or a hub id.", elem_id="start-prompts"
+            label="Prompts",
+            info=PROMPTS,
+            elem_id="start-prompts",
         ),
     }
-    file = gr.File(label="... or upload a file", file_types=[".jsonl", ".json", ".csv", ".parquet"], height=110)
+    file = gr.File(label="... or upload a file", file_types=list(SUFFIXES), height=110)
     fields["max_new_tokens"] = _count("max_new_tokens", "Most tokens of an answer")
     return fields, file
 
@@ -112,9 +118,9 @@ def _learning() -> Fields:
 
 
 def _start(runs: Runs, name: str | None, file: str | None, given: dict[str, Any], by: str, request: gr.Request) -> str:
-    refuse_settings(runs.studio, request, given["more"])
     called = (name or "").strip() or default_name("loop", runs.jobs.folder)
-    form = LoopForm(**given | ({"prompts": UPLOADED} if file else {}))
-    runs.jobs.start("loop", called, form.config(runs.store, called), by=by, prompts=Path(file) if file else None)
+    form = LoopForm(**allowed(runs.studio, request, given, runs.jobs.folder) | ({"prompts": UPLOADED} if file else {}))
+    config = form.config(runs.studio.store.address, called)
+    runs.jobs.start("loop", called, config, by=by, prompts=sent(file))
     gr.Info(f"{called} has started; see Rounds.")
     return ""

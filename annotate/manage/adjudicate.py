@@ -16,7 +16,7 @@ from annotate.manage import parts
 from annotate.manage.catalogue import page_of, title
 from annotate.manage.detail import OUTCOMES, detail, drawn
 from annotate.manage.items import whole
-from annotate.studio import REVIEWERS, Studio
+from annotate.studio import MANAGERS, REVIEWERS, Studio
 from prefrl.data.comparisons import Label, Outcome
 from prefrl.data.store.errors import Invalid
 from prefrl.data.store.records import Person
@@ -63,7 +63,7 @@ class Adjudicate:
             elif sent.action == "more":
                 self._ask_one_more(sent.ids, person)
             number, table = self._table(int(page or 1), chosen)
-            return number, chosen, table, *self._item(chosen)
+            return number, chosen, table, *self._item(chosen, person)
 
     def decide(
         self, request: gr.Request, page: int, chosen: str, outcome: str | None, note: str
@@ -76,7 +76,7 @@ class Adjudicate:
             said = parts.note(
                 f"{label.item}: {OUTCOMES[label.outcome]}, as {person.name} decided; it is closed.", "good"
             )
-            return said, number, "", table, *self._item("")
+            return said, number, "", table, *self._item("", person)
 
     def _decision(self, id: str, outcome: str | None, note: str, person: Person) -> Label:
         if not id or not outcome:
@@ -94,14 +94,15 @@ class Adjudicate:
             self._studio.store.set_overlap(some, overlap, person.name)
         self._studio.store.set_state(ids, "open", person.name)
 
-    def _item(self, chosen: str) -> tuple[str, Any, Any]:
-        """The item, what can be said of it, and whether anything can."""
+    def _item(self, chosen: str, person: Person) -> tuple[str, Any, Any]:
+        """The item, what can be said of it, and whether anything can; as blind as labelling for who labels too."""
         if not chosen:
             return "", gr.update(choices=[], value=None), gr.update(visible=False)
         shown = detail(self._studio.store, chosen)
         said = [o for o in outcomes(self._studio.store.settings(), shown.task.kind) if o not in ("skip", "steps")]
         radio = gr.update(choices=[(OUTCOMES[outcome], outcome) for outcome in said], value=None)
-        return drawn(shown, "dispute"), radio, gr.update(visible=bool(said))
+        blind = person.role not in MANAGERS
+        return drawn(shown, "dispute", blind=blind), radio, gr.update(visible=bool(said))
 
     def _table(self, page: int, chosen: str) -> tuple[int, str]:
         store = self._studio.store

@@ -67,20 +67,29 @@ def detail(store: PreferenceStore, id: str) -> Detail:
     )
 
 
-def drawn(shown: Detail, template: str = "item", **more: Any) -> str:
-    """An item as a fragment."""
+def drawn(shown: Detail, template: str = "item", *, blind: bool = False, **more: Any) -> str:
+    """An item as a fragment.
+
+    Args:
+        shown: the item.
+        template: its name.
+        blind: leave out what those who label may not know: policies, known answers of items, what programs think of
+            them, and which side the others saw.
+        more: what else the template shows.
+    """
     task = shown.task
     return parts.fragment(
         template,
         task=task,
         state=shown.state,
         turns=[(role, render(text)) for role, text in turns(task)],
-        answers=[(heading, render(text), policy) for heading, text, policy in answers(task)],
+        answers=[(heading, render(text), "" if blind else policy) for heading, text, policy in answers(task)],
         known=task.answer if isinstance(task, StepItem | CheckItem) else None,
-        machine=machine(task),
+        machine={} if blind else machine(task),
         votes=[vote(label) for label in shown.labels],
         settled=shown.settled,
-        gold=shown.gold,
+        gold=None if blind else shown.gold,
+        blind=blind,
         flags=shown.flags,
         outcomes=OUTCOMES,
         means=MEANS,

@@ -40,6 +40,8 @@ class PreferenceStore:
 
     Attributes:
         path: the file; of Postgres the URL without its password, which is no file.
+        address: the file, or the URL without its password: what other commands are told.
+        environment: what they need beside it to open the same store: the password of Postgres, or nothing.
         project_id: made at random, once; the same in all processes.
         secret: made at random, once; never leaves the server, since which side is A follows from it.
         work: who gets which item, and what they say of it.
@@ -64,6 +66,7 @@ class PreferenceStore:
         self._database = Database(place)
         file = self._database.path
         self.path = file or Path(self._database.name)
+        self.address, self.environment = self._database.address, self._database.environment
         if file and not create and not file.is_file():
             near = did_you_mean(file.name, [p.name for p in file.parent.glob("*.db")])
             raise DataError(f"There is no preference store {file}.{near} prefrl loop makes one.")

@@ -54,7 +54,7 @@ def run(config: LabelCommandConfig) -> None:
     with PreferenceStore(_store(config.store), create=False) as store:
         items = store.open_items(annotator)
         if not items:
-            print(f"No pair in {store.path} waits for {annotator}.")
+            print(f"No pair in {store.address} waits for {annotator}.")
             return
         keys = _keys_of(store.settings())
         print(f"{len(items)} pairs wait for {annotator}. {_explained(keys)}", flush=True)

@@ -32,6 +32,7 @@ FOR_BROWSERS = {  # of what Gradio offers: to draw a page, and to press its butt
     "manage": "assets cancel config favicon.ico file= heartbeat manifest.json queue/data queue/join reset run "
     "startup-events static svelte theme.css upload upload_progress",
 }
+FOR_BROWSERS |= {"loop": FOR_BROWSERS["manage"], "review": FOR_BROWSERS["manage"].replace(" upload ", " ")}
 
 
 def routes(router, before=""):
@@ -70,14 +71,14 @@ def of_gradio():
     return found
 
 
-@pytest.mark.parametrize("page", ["label", "manage", "loop"])
+@pytest.mark.parametrize("page", ["label", "review", "manage", "loop"])
 def test_of_all_that_gradio_offers_a_page_serves_what_a_browser_needs(of_gradio, page):
     allowed = set()
     for method, path in of_gradio:
         tried = re.sub(r"\{[\w:]+\}", "abc", path.strip("/"))
         if served(f"/{page}", method, tried):
             allowed.add(re.sub(r"gradio_api/|/?abc$", "", tried))
-    assert sorted(allowed - {""}) == FOR_BROWSERS["manage" if page == "loop" else page].split()
+    assert sorted(allowed - {""}) == FOR_BROWSERS[page].split()
 
 
 async def built(studio, tabs):

@@ -49,6 +49,7 @@ def running(tmp_path_factory):
 
         patch.setattr(shell, "MANAGE_TABS", (("Probe", "probe_tab"),))
         patch.setattr(shell, "LOOP_TABS", (("Probe", "probe_tab"),))
+        patch.setattr(shell, "REVIEW_TABS", (("Probe", "probe_tab"),))
         with serve.Running(tmp_path_factory.mktemp("project")) as server:
             prompt = Prompt(id="p", text="Q?")
             item = Item(prompt=prompt, first=Completion(text="1"), second=Completion(text="2"))
@@ -87,6 +88,17 @@ def test_pages_are_for_those_whom_they_concern(running):
         assert codes == {"/label/": (200, 200), "/manage/": (403, 200), "/loop/": (403, 200)}
         assert "Ask one of them" in ann.get("/manage/").text
         assert ann.get("/steps").headers["location"] == "/label" and ann.get("/").headers["location"] == "/label"
+
+
+def test_reviewers_have_a_page_of_their_own(running):
+    with client(running, "rita", "reviewer") as rita, client(running, "ann") as ann:
+        text = rita.get("/review/").text
+        assert all(f'href=\\"{path}\\"' in text for path in ("/label", "/review", "/logout"))
+        assert 'href=\\"/manage\\"' not in text  # which is for others
+        assert [rita.get(path).status_code for path in ("/label/", "/manage/", "/loop/")] == [200, 403, 403]
+        assert ann.get("/review/").status_code == 403
+        assert ann.post("/review/gradio_api/queue/join", json={}).status_code == 403
+        assert rita.post("/review/gradio_api/upload", files={"files": ("a.csv", b"x")}).status_code == 404
 
 
 def test_pages_of_managers_lead_to_the_others_and_out(running):

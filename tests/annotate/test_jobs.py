@@ -109,6 +109,28 @@ def test_a_job_is_apart_from_the_server_and_gives_way_to_it(make, tmp_path):
     assert config["output"] == str(tmp_path / "runs" / "one" / "run")
 
 
+def test_what_a_job_has_to_know_beside_its_configuration_is_written_nowhere(make, store, tmp_path):
+    jobs = make()
+    jobs = Jobs(store, jobs.folder, program=jobs._program, environment={"PGPASSWORD": "pass word"})
+    start(jobs, "print(len(os.environ['PGPASSWORD'])); status(state='finished')")
+    eventually(state(jobs), "done")
+    assert jobs.log("one").split("\n")[1] == "9"
+    files = [path for path in jobs.folder.rglob("*") if path.is_file()]
+    assert len(files) >= 3 and not [path for path in files if b"pass word" in path.read_bytes()]
+    assert "pass word" not in repr(store.jobs.list())
+
+
+def test_a_log_is_that_of_a_run(make, tmp_path):
+    jobs = make()
+    start(jobs, "print('mine'); status(state='finished')")
+    eventually(state(jobs), "done")
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere" / "log.txt").write_text("secret\n")
+    assert "mine" in jobs.log("one")
+    for name in ("../elsewhere", str(tmp_path / "elsewhere"), "one/../../elsewhere", "a\0b", ""):
+        assert jobs.log(name) == ""
+
+
 def test_progress_is_the_last_line_that_counts(make):
     jobs = make()
     start(jobs, "print('round 1: samples 3/20  completions 12\\nLoading'); " + LONG)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+from types import SimpleNamespace
 
 import gradio as gr
 import pytest
@@ -12,14 +13,16 @@ from annotating import Browser, place
 
 from annotate.jobs import Step
 from annotate.loop import charts, draw, forms
+from annotate.loop.asking import allowed, sent
 from annotate.loop.results import compared, result
 from annotate.loop.rounds import read_loop
 from annotate.loop.runs import Run, Runs, runs_of, watched
+from annotate.loop.sources import named
 from annotate.manage import shell
 from prefrl.data.comparisons import Item
 from prefrl.data.store import Job
 from prefrl.data.waiting import unanswered
-from prefrl.errors import ConfigError
+from prefrl.errors import ConfigError, DataError
 from prefrl.types import Completion, Prompt
 
 CONFIG = {"rounds": 2, "labeller": {"kind": "people"}, "judge": [], "policy": {"name": "<b>policy</b>"}}
@@ -161,6 +164,59 @@ def test_a_run_folder_stands_for_its_final_checkpoint(tmp_path):
 def test_forms_say_what_is_missing(form, says):
     with pytest.raises(ConfigError, match=says):
         form.config("store.db", "loop-1")
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        *(
+            "/etc/passwd",
+            "~/secrets.jsonl",
+            "../other/preferences.db",
+            "./model",
+            "C:\\data\\x.csv",
+            "file:///etc/passwd",
+        ),
+        *("postgresql://me@host/db", "runs/../../secret.jsonl", "tests", "a\0b", "~nobody-at-all/x", "task:a/b"),
+    ],
+)
+def test_files_of_the_server_are_for_admins_to_name(tmp_path, value):
+    runs = tmp_path / "runs"
+    for field in ("policy", "reward", "base", "against", "prompts"):
+        with pytest.raises(ConfigError, match="Only admins may name files"):
+            named({field: value}, runs, files=False)
+        assert named({field: value}, runs, files=True) == {field: value}
+
+
+def test_what_leads_to_no_file_and_runs_of_the_page_are_for_all(tmp_path):
+    runs = tmp_path / "runs"
+    (runs / "loop 1" / "run").mkdir(parents=True)
+    inside = str(runs / "loop 1" / "prompts.jsonl")
+    free = {"policy": "smollm2-135m", "reward": "", "base": "org/model", "more": "", "rounds": 3}
+    for prompts in ("org/data:train", "org/data:main:test", "task:products:held_out", inside):
+        given = {**free, "prompts": prompts}
+        assert named(given, runs, files=False) == given
+    assert named({"policy": " loop 1 "}, runs, files=False) == {"policy": str(runs / "loop 1" / "run")}
+
+
+def test_who_may_say_what_in_a_form(tmp_path):
+    with place(tmp_path) as there:
+
+        def request(name, role):
+            there.enter(name, role)
+            token = there.store.people.open_session(name, 1.0).token
+            return SimpleNamespace(cookies={there.studio.cookie: token})
+
+        runs, boss, mona = tmp_path / "runs", request("boss", "admin"), request("mona", "manager")
+        free, file = {"policy": "org/model", "more": " "}, {"policy": str(tmp_path), "more": ""}
+        code = {"policy": "org/model", "more": "reward: {kind: here.py:reward}"}
+        assert allowed(there.studio, mona, free, runs) == free
+        for given, says in ((file, "files of the server"), (code, "settings are for admins")):
+            assert allowed(there.studio, boss, given, runs) == given
+            with pytest.raises(ConfigError, match=says):
+                allowed(there.studio, mona, given, runs)
+        with pytest.raises(DataError, match="was not uploaded"):
+            sent(str(there.store.path))
 
 
 def test_names_are_free(tmp_path):

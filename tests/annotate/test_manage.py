@@ -19,6 +19,7 @@ from annotate.studio import Studio
 from prefrl.data.comparisons import CheckItem, Item, StepItem
 from prefrl.data.preferences import PreferenceStore
 from prefrl.data.project import Criterion, ProjectSettings
+from prefrl.data.store.records import Gold
 from prefrl.evaluate.adjudication import settle, unsettled
 from prefrl.evaluate.behaviour import Thresholds
 from prefrl.types import Completion, Prompt
@@ -194,6 +195,18 @@ def test_a_reviewer_decides(studio: Studio, ask: Ask) -> None:
     assert (settled.outcome, settled.means, settled.by) == ("tie", "adjudicated", "ruth")
     assert store.item_states()[id].state == "closed" and id not in unsettled(store.labels())
     assert quality.Quality(studio).report(Thresholds()).adjudicated == 1
+
+
+def test_who_labels_too_sees_no_policy_no_side_and_no_known_answer(studio: Studio, ask: Ask) -> None:
+    page, store = adjudicate.Adjudicate(studio), studio.store
+    id = next(iter(unsettled(store.labels())))
+    task = store.task(id)
+    store.set_gold(id, Gold(outcome="first"), "boss")
+    secrets = {*task.checkpoints, "first as A", "second as A", "known:"} - {""}
+    shown = {name: page.act(ask(name), press("show", id=id), 1, "")[3] for name in ("ruth", "mona")}
+    assert {words for words in secrets if words in shown["ruth"]} == set()
+    assert {*task.checkpoints, "known:"} - {words for words in secrets if words in shown["mona"]} == set()
+    assert all(label.annotator in shown["ruth"] for label in store.labels(items=[id]))  # what others said is there
 
 
 def test_what_cannot_be_decided(studio: Studio, ask: Ask) -> None:

@@ -9,12 +9,13 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.error
 import urllib.request
 
 import pytest
 from annotating import without_gradio
 
-from annotate import serve
+from annotate import gradio_pages, serve
 from annotate.demo import tasks
 from annotate.loop import runs
 from prefrl.cli import main
@@ -101,3 +102,33 @@ def test_stopping_twice_is_stopping(tmp_path, monkeypatch):
         server.stop()
     with contextlib.closing(socket.socket()) as probe, pytest.raises(OSError):
         probe.connect(("127.0.0.1", port))
+
+
+def test_stopping_does_not_wait_for_pages_that_are_loading(tmp_path, monkeypatch):
+    without_gradio(monkeypatch)
+    begun, end = threading.Event(), threading.Event()
+    monkeypatch.setattr(gradio_pages, "_import", lambda: begun.set() or end.wait(60))
+    server = serve.Running(tmp_path)
+    assert begun.wait(10)
+    began = time.monotonic()
+    server.stop()
+    assert time.monotonic() - began < 20 and not end.is_set()  # a second; what is loading ends by itself
+    end.set()
+    loading = [thread for thread in threading.enumerate() if thread.name == "pages"]
+    assert [thread.join(10) for thread in loading] == [None] * len(loading)
+
+
+def test_pages_that_cannot_be_imported_are_said_so(tmp_path, monkeypatch, caplog):
+    without_gradio(monkeypatch)
+
+    def broken():
+        raise ImportError("no gradio here")
+
+    monkeypatch.setattr(gradio_pages, "_import", broken)
+    with serve.Running(tmp_path) as server:
+        who = server.studio.store.people.add("ann", "annotator")
+        token = server.studio.store.people.open_session(who.name, 1.0).token
+        cookie = {"Cookie": f"{server.studio.cookie}={token}"}
+        with pytest.raises(urllib.error.HTTPError, match="500"):
+            urllib.request.urlopen(urllib.request.Request(f"{server.url}/label", headers=cookie), timeout=30)
+    assert "no gradio here" in caplog.text

@@ -196,6 +196,14 @@ def test_imported_distributions_are_declared():
     check((i for i, owner in outside if not known & {normal(o) for o in owner}), "declare it in pyproject.toml")
 
 
+def test_what_is_declared_is_imported():
+    owners = packages_distributions()
+    used = {normal(owner) for i in all_imports() for owner in owners.get(i.top, [i.top])}
+    asked = set().union(*(declared()[extra] for extra in ("", "annotate", "control", "verifiers")))
+    # transformers reads the embedded model with gguf; trl is there for its trainers to take what we write
+    assert asked - used == {"gguf", "trl"}, "leave it out of pyproject.toml"
+
+
 def test_direct_dependencies_are_pinned():
     lines = [line.split("#")[0].strip() for line in (ROOT / "constraints.txt").read_text().splitlines()]
     pins = {normal(line.partition("==")[0]) for line in lines if "==" in line}

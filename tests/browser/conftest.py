@@ -41,9 +41,6 @@ def site(browser: Browser, tmp_path: Any) -> Iterator[Callable[..., browsing.Sit
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    # FastAPI silences this warning of pydantic's in a way that another thread can undo.
-    quiet = pytest.mark.filterwarnings("ignore::pydantic.warnings.UnsupportedFieldAttributeWarning")
     for item in items:
         if Path(__file__).parent in item.path.parents:
             item.add_marker(pytest.mark.browser)
-            item.add_marker(quiet)

@@ -108,6 +108,19 @@ def test_nothing_of_gradio_is_seen(site):
     assert set(fonts) <= {"Inter", "ui-monospace", "math"}
 
 
+@pytest.mark.parametrize(
+    ("role", "leads_to"),
+    [("annotator", []), ("reviewer", ["/review"]), ("manager", ["/manage"]), ("admin", ["/manage"])],
+)
+def test_the_menu_leads_where_one_may_go(site, role, leads_to):
+    place = site(pairs(2))
+    place.store.people.add("ruth", role)
+    page = place.open(place.context("ruth"))
+    page.click("#person")
+    assert [link.get_attribute("href") for link in page.locator("dialog a").all()] == leads_to
+    assert [page.request.get(f"{place.url}{path}").status for path in leads_to] == [200] * len(leads_to)
+
+
 def test_the_language_can_be_changed(site):
     place = site(pairs(2))
     page = place.open()

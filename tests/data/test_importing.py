@@ -155,6 +155,24 @@ def test_steps_and_checks():
     }
 
 
+def test_rollouts_of_a_run_are_checks():
+    row = {"step": 5, "policy": "step 5", "prompt_id": "p", "prompt": "7*8?", "reward": 1.0, "error": None, "tokens": 2}
+    rows = [
+        {**row, "completion": "56", "parts": {"math": 1.0, "length": None}, "stop": "eos"},
+        {**row, "completion": "The product of", "parts": {}, "stop": "length"},
+        {**row, "completion": "57", "parts": 0.5, "stop": "eos"},
+        {**row, "completion": "58", "parts": {"math": "x"}, "stop": "eos"},
+    ]
+    found = planned(rows)
+    whole, cut = found.tasks
+    assert (whole.completion.text, whole.checkpoint, dict(whole.verdicts)) == ("56", "step 5", {"math": 1.0})
+    assert whole.completion.finished and not cut.completion.finished and not cut.verdicts
+    assert found.left_out == {
+        "verdicts are not an object of names and numbers": 1,
+        "a verdict is not a finite number": 1,
+    }
+
+
 def test_preferences_of_a_file_are_labels_on_demand_only():
     rows = [{"prompt": "q", "chosen": "x", "rejected": "y"}]
     assert not planned(rows).labels

@@ -23,7 +23,7 @@ MAY_HAVE: dict[Shape, tuple[str, ...]] = {
     "pair": ("prompt", "winner", "strength", "first_policy", "second_policy", "round", "source", "item_id"),
     "completions": ("policies", "round", "source"),
     "steps": ("answer", "policy", "round", "source", "item_id"),
-    "check": ("answer", "question", "policy", "round", "source", "item_id"),
+    "check": ("answer", "question", "policy", "verdicts", "stop", "round", "source", "item_id"),
 }
 # Names of columns by what they mean, as `_plain` spells them; the first one that is there is taken.
 _NAMES: dict[str, tuple[str, ...]] = {
@@ -41,6 +41,8 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "completion": ("completion", "response", "output", "solution", "generation"),
     "answer": ("answer", "groundtruth", "groundtruthanswer", "reference", "referenceanswer", "target"),
     "question": ("check", "checkquestion", "toask"),
+    "verdicts": ("verdicts", "parts"),
+    "stop": ("stop", "stopreason", "finishreason"),
     "winner": ("winner", "preference", "choice", "better"),
     "strength": ("strength",),
     "first_policy": ("modela", "firstmodel", "chosenmodel", "firstpolicy", "policya", "model1"),

@@ -14,7 +14,7 @@ from prefrl.data.formats import content_hash, pair_reader, read_completion, read
 from prefrl.data.importing.columns import Layout
 from prefrl.data.reading import Problem
 from prefrl.data.tables import Table
-from prefrl.types import Prompt
+from prefrl.types import Prompt, StopReason
 
 Row = Mapping[str, Any]
 IMPORTED = "imported"  # who said what a file says, where it does not say who
@@ -172,18 +172,28 @@ def _steps(row: Row, layout: Layout, others: Sequence[str]) -> Iterator[Asked | 
 
 def _check(row: Row, layout: Layout, others: Sequence[str]) -> Iterator[Asked | str]:
     prompt = _prompt(row, layout, others)
+    completion = read_completion(prompt, row.get(layout.roles["completion"]))
+    finished = _text(row, layout, "stop") != StopReason.LENGTH
     yield Asked(
         CheckItem(
             prompt=prompt,
-            completion=read_completion(prompt, row.get(layout.roles["completion"])),
+            completion=replace(completion, finished=finished),
             id=_text(row, layout, "item_id"),
             question=_text(row, layout, "question"),
             answer=_text(row, layout, "answer") or None,
+            verdicts=_verdicts(row.get(layout.roles.get("verdicts", ""))),
             checkpoint=_text(row, layout, "policy"),
             round=_round(row, layout),
             why=_text(row, layout, "source"),
         )
     )
+
+
+def _verdicts(given: Any) -> dict[str, float]:
+    """What programs said of an answer, such as the parts of its reward in `samples.jsonl` of a run."""
+    if given is not None and not isinstance(given, Mapping):
+        raise Problem("verdicts are not an object of names and numbers")
+    return {str(name): number(said, "a verdict") for name, said in (given or {}).items() if said is not None}
 
 
 def _prompt(row: Row, layout: Layout, others: Sequence[str]) -> Prompt:

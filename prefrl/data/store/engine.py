@@ -26,6 +26,12 @@ class Database:
     Args:
         place: a path, or a URL such as postgresql://user@host/name.
 
+    Attributes:
+        path: the file; None of Postgres.
+        name: for messages.
+        address: the file, or the URL without its password: with `environment` set, it opens the same store elsewhere.
+        environment: the password as Postgres's own library reads it; empty where there is none.
+
     Raises:
         DataError: a URL of another kind, or one whose driver is not installed.
     """
@@ -33,8 +39,8 @@ class Database:
     def __init__(self, place: str | Path) -> None:
         url = _url(place)
         self.path = Path(url.database or "") if url.get_backend_name() == "sqlite" else None
-        plain = url.set(drivername=url.get_backend_name())
-        self.name = str(self.path) if self.path else plain.render_as_string(hide_password=True)
+        self.address, self.environment = _told(url)
+        self.name = str(self.path or self.address)
         self.engine = _engine(url)
         moment = {} if self.is_sqlite else {"isolation_level": "REPEATABLE READ"}
         self._reads = self.engine.execution_options(**moment)
@@ -143,6 +149,17 @@ def _url(place: str | Path) -> URL:
     raise DataError(
         f"Got a store of the kind {url.drivername!r}; expected the path of a file, or postgresql://user@host/name."
     )
+
+
+def _told(url: URL) -> tuple[str, dict[str, str]]:
+    """Where a store is, for other processes and for people, and its password apart."""
+    if url.get_backend_name() == "sqlite":
+        return str(Path(url.database or "").absolute()), {}
+    asked = url.query.get("password")
+    password = url.password or (asked if isinstance(asked, str) else None)
+    query = {name: value for name, value in url.query.items() if name != "password"}
+    plain = URL.create(url.get_backend_name(), url.username, None, url.host, url.port, url.database, query)
+    return plain.render_as_string(), {} if password is None else {"PGPASSWORD": password}
 
 
 def _engine(url: URL) -> Engine:

@@ -13,6 +13,7 @@ from sqlalchemy.sql import Executable
 
 from prefrl.data.preferences import PreferenceStore
 from prefrl.data.store import schema
+from prefrl.data.store.engine import Database
 from prefrl.errors import DataError
 
 DIALECTS = [sqlite.dialect(), postgresql.dialect()]
@@ -76,6 +77,27 @@ def test_the_queue_is_read_by_its_indexes(tmp_path):
 def test_places_that_are_none(place, says):
     with pytest.raises(DataError, match=says):
         PreferenceStore(place)
+
+
+@pytest.mark.parametrize(
+    "place",
+    [
+        "postgresql://me:se%40cret@host:1/db?sslmode=require",
+        "postgres://me@host:1/db?password=se%40cret&sslmode=require",
+    ],
+)
+def test_a_password_is_told_apart_from_the_address(place):
+    database = Database(place)
+    assert database.address == database.name == "postgresql://me@host:1/db?sslmode=require"
+    assert database.environment == {"PGPASSWORD": "se@cret"}
+
+
+def test_an_address_without_a_password_is_told_as_it_is(tmp_path, monkeypatch):
+    database = Database("postgresql://me@host/db")
+    assert (database.address, database.environment) == ("postgresql://me@host/db", {})
+    monkeypatch.chdir(tmp_path)
+    database = Database("a.db")
+    assert (database.address, database.name, database.environment) == (str(tmp_path / "a.db"), "a.db", {})
 
 
 def test_a_driver_that_is_not_installed_is_named(monkeypatch):
