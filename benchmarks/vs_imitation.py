@@ -146,7 +146,9 @@ def main() -> None:
     parser.add_argument("--install", action="store_true", help="make the environment of imitation, then end")
     parser.add_argument("--torch", default=TORCH, help="what pip installs as torch there: a CPU build will do")
     parser.add_argument("--seeds", type=int, default=5, help="how many seeds")
-    parser.add_argument("--first-seed", type=int, default=0, help="the smallest seed; the settings were tuned on 0 to 3")
+    parser.add_argument(
+        "--first-seed", type=int, default=0, help="the smallest seed; the settings were tuned on 0 to 3"
+    )
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=TASKS)
     parser.add_argument("--report", action="store_true", help="make no run, only the table of those there are")
     args = parser.parse_args()

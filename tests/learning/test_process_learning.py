@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 import random
+import runpy
+from pathlib import Path
 
 import pytest
 from tiny import byte_tokenizer, llama
@@ -35,3 +37,11 @@ def test_a_process_reward_model_learns_which_steps_are_wrong(tmp_path):
     assert main(["prm", *(word for name, value in flags.items() for word in (f"--{name}", str(value)))]) == 0
     summary = read(tmp_path / "run").status["summary"]
     assert summary["f1"] > 0.8 and summary["auroc"] > 0.9
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_the_example_finds_first_errors_of_arithmetic(tmp_path):
+    example = runpy.run_path(str(Path(__file__).parents[2] / "examples" / "11_first_error.py"))
+    summary = read(example["main"](passes=4, output=str(tmp_path / "run"))).status["summary"]
+    assert summary["f1"] > 0.9 and summary["auroc"] > 0.97
