@@ -92,8 +92,11 @@ class DiscriminatorConfig:
         lr: learning rate of Adam.
         weight_decay: decoupled weight decay.
         buffer: rounds of the policy's own samples that are kept; 1 keeps the last only.
-        fusion: share of the policy's side of a batch drawn from earlier rounds; for gcl, of the demonstrations that
-            are added to the samples the partition function is estimated on.
+        fusion: share of the policy's side of a batch drawn from earlier rounds; gcl draws from all kept rounds alike in
+            an environment, and for it this is the share of demonstrations among the samples that the partition
+            function is estimated on.
+        fragment: of gcl in an environment: steps of the pieces that are weighed in place of whole episodes, an
+            approximation for episodes of which one would have all the weight; 0 weighs whole episodes.
         gradient_penalty: weight of (|gradient| - 1)^2 between demonstrations and samples.
         label_smoothing: how far the targets 1 and 0 are drawn together: 1 - x and x.
         stop_accuracy: accuracy on both sides from which a round's updates stop: one that is always right teaches the
@@ -106,6 +109,7 @@ class DiscriminatorConfig:
     weight_decay: float = 0.0
     buffer: int = 1
     fusion: float = 0.0
+    fragment: int = 0
     gradient_penalty: float = 0.0
     label_smoothing: float = 0.0
     stop_accuracy: float = 1.0
@@ -117,6 +121,7 @@ class DiscriminatorConfig:
         require(self.weight_decay >= 0, f"discriminator.weight_decay is {self.weight_decay}", "0 or more")
         require(self.buffer >= 1, f"discriminator.buffer is {self.buffer}", "1 or more")
         require(0.0 <= self.fusion < 1.0, f"discriminator.fusion is {self.fusion}", "a share in [0, 1)")
+        require(self.fragment >= 0, f"discriminator.fragment is {self.fragment}", "0 (whole episodes) or more")
         penalty, smoothing = self.gradient_penalty, self.label_smoothing
         require(0.0 <= penalty < math.inf, f"discriminator.gradient_penalty is {penalty}", "0 or more")
         require(0.0 <= smoothing < 0.5, f"discriminator.label_smoothing is {smoothing}", "a number in [0, 0.5)")
@@ -214,7 +219,14 @@ class IRLConfig(RunConfig):
         require(0 <= self.max_error_fraction <= 1, f"max_error_fraction is {self.max_error_fraction}", "a share")
         require(not (self.resume and self.overwrite), "resume and overwrite are both set", "one of them")
         fits = {"maxent": bool(self.environment), "spin": not self.environment}
-        whole = self.method != "gcl" or not self.train_horizon
-        require(whole, f"method is gcl and train_horizon {self.train_horizon}", "0: it weighs whole episodes")
+        cut = self.method == "gcl" and self.train_horizon and not self.discriminator.fragment
+        got = f"method is gcl and train_horizon {self.train_horizon}"
+        require(not cut, got, "0, as it weighs whole episodes, or a discriminator.fragment")
+        fragment, most = self.discriminator.fragment, self.train_horizon or self.horizon
+        whole = not fragment or (self.method == "gcl" and bool(self.environment))
+        got = f"discriminator.fragment is {fragment}, method {self.method} and environment {self.environment!r}"
+        require(whole, got, "0, or gcl in an environment")
+        got = f"discriminator.fragment is {fragment} and episodes have {most} steps"
+        require(not most or fragment <= most, got, "no more than these")
         got = f"method is {self.method} and environment {self.environment!r}"
         require(fits.get(self.method, True), got, "an environment for maxent, and none for spin")

@@ -34,11 +34,11 @@ from prefrl.rewards.inverse.gail import Gail
 from prefrl.rewards.inverse.gcl import Gcl
 from prefrl.rewards.inverse.kinds import learnt
 from prefrl.rewards.inverse.source import InverseReward
-from prefrl.types import Rollout, Row, Score, StopReason
+from prefrl.types import Rollout, Score, StopReason
 
 CLONED = 8  # parts of a pass of behaviour cloning, an update on each
 FITTED = (
-    *("steps", "batch_size", "lr", "weight_decay", "buffer", "fusion"),
+    *("steps", "batch_size", "lr", "weight_decay", "buffer", "fusion", "fragment"),
     *("gradient_penalty", "label_smoothing", "stop_accuracy"),
 )
 
@@ -100,7 +100,7 @@ class Study:
             "critic": critic,
             "reward": self.reward.state_dict(),
             "credit": {"kl_coef": credit.kl_coef, "means": list(credit.means), "steps": credit.steps},
-            "probe": _probe_state(learner.optimizer.probe),
+            "probe": {} if learner.optimizer.probe is None else learner.optimizer.probe.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> int:
@@ -116,34 +116,8 @@ class Study:
         learner.optimizer.state = CreditState(
             kl_coef=credit["kl_coef"], means=(means[0], means[1]), steps=credit["steps"]
         )
-        learner.optimizer.probe = _probe(state["probe"])
+        learner.optimizer.probe = Probe.from_state(state["probe"]) if state["probe"] else None
         return int(state["step"])
-
-
-def _probe_state(probe: Probe | None) -> dict[str, Any]:
-    if probe is None:
-        return {}
-    rows = [
-        {"ids": row.completion_ids, "mask": row.mask, "observations": row.observations, "actions": row.actions}
-        for row in probe.rows
-    ]
-    return {"rows": rows, "start": probe.start}
-
-
-def _probe(state: Mapping[str, Any]) -> Probe | None:
-    if not state:
-        return None
-    rows = [
-        Row(
-            prompt_ids=(),
-            completion_ids=row["ids"],
-            mask=row["mask"],
-            observations=row["observations"],
-            actions=row["actions"],
-        )
-        for row in state["rows"]
-    ]
-    return Probe(rows, state["start"])
 
 
 @dataclass(frozen=True)

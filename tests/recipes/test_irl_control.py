@@ -10,13 +10,16 @@ import pytest
 import torch
 
 from prefrl.cli import main
-from prefrl.config import IRLConfig, SamplingConfig
+from prefrl.config import ActorConfig, DiscriminatorConfig, IRLConfig, SamplingConfig
 from prefrl.data.demonstrations import save_demonstrations
 from prefrl.errors import ConfigError, RewardError
 from prefrl.evaluate.run_folder import read
 from prefrl.model.control import control_policy, load_control_policy
 from prefrl.policy.algorithms import resolve
+from prefrl.recipes.control_learner import episodes
 from prefrl.recipes.irl import algorithm_of, check_paid, imitate, recipe_of
+from prefrl.recipes.irl_study import prepare
+from prefrl.rewards.inverse.buffer import rows_of
 from prefrl.rewards.inverse.exported import NetReward
 from prefrl.rewards.specs import build
 from prefrl.types import Prompt, Rollout, StopReason
@@ -254,6 +257,9 @@ def test_who_carries_it_out(changes, recipe):
     [
         {"beta": 0.0},
         {"method": "gcl", "train_horizon": 5},
+        {"method": "airl", "discriminator": DiscriminatorConfig(fragment=5)},
+        {"method": "gcl", "environment": "", "discriminator": DiscriminatorConfig(fragment=5)},
+        {"method": "gcl", "train_horizon": 5, "discriminator": DiscriminatorConfig(fragment=6)},
         {"method": "maxent", "environment": ""},
         {"method": "spin"},
         {"resume": True, "overwrite": True},
@@ -277,6 +283,37 @@ def test_recurrent_and_continuous_policies_learn_too(tmp_path):
 def test_a_setting_of_another_type_is_named():
     with pytest.raises(ConfigError, match=r"reward kind 'gail': .*Look at the types of its settings"):
         build({"kind": "gail", "demonstrations": [], "members": "x"})
+
+
+def test_the_reference_stays_where_it_was_while_the_normaliser_moves(expert):
+    """A policy that has not learnt is its reference, however it was measured; one that sees otherwise is not."""
+    changes = {"horizon": 12, "demonstrations": expert, "prompts_per_step": 2, "steps": 2, "pay": "kl"}
+    made = settings(**changes, control=ActorConfig(hidden=(4,)))
+    study = prepare(made, algorithm_of(made))
+    played = study.learner.engine.sample(episodes(2), 1, seed=3)
+    rows = rows_of(played)
+    before = study.learner.engine.logps(rows, "reference")
+    assert all(torch.equal(a, b) for a, b in zip(before, study.learner.engine.logps(rows), strict=True))
+    study.round(1)
+    (kept,) = study.reward.buffer.rounds
+    assert float(kept.log_ratios.abs().max()) == 0.0
+    assert all(torch.equal(a, b) for a, b in zip(before, study.learner.engine.logps(rows, "reference"), strict=True))
+    study.learner.engine.reset()
+    assert all(torch.equal(a, b) for a, b in zip(before, study.learner.engine.logps(rows), strict=True))
+
+
+@pytest.mark.parametrize("pay", ["kl", "entropy"])
+def test_log_pi_is_charged_on_the_scale_that_the_reward_is_paid_on(pay):
+    beta = {"credit": {"gamma": 0.9, "scale": "none"}, "kl": {"coef": float(pay == "kl")}}
+    algorithm = resolve({"name": "ppo", **beta, "entropy": float(pay == "entropy")})
+    check_paid(learnt_reward(pay=pay), algorithm)
+    scaled = ({"normalise_reward": True}, {"normalise": True}, {"normalise": "group"}, {"clip": [-1.0, 1.0]})
+    for how in scaled:
+        with pytest.raises(ConfigError, match=r"another measure. Leave (normalise_reward|normalise or clip) out"):
+            check_paid(learnt_reward(pay=pay, **how), algorithm)
+    inside = resolve({"name": "ppo", "credit": {"gamma": 0.9}, "kl": {"coef": 0.0}})
+    for how in scaled:  # f and log pi together
+        check_paid(learnt_reward(pay="reward", **how), inside)
 
 
 def test_a_weight_changes_how_often_log_pi_is_paid():

@@ -153,11 +153,35 @@ def rows_of(rollouts: Sequence[Rollout]) -> list[Row]:
 
 def episodes_of(transitions: Transitions, chosen: Tensor) -> Transitions:
     """Whole episodes by number, in the order given, numbered anew from 0; one may come several times."""
-    starts = torch.searchsorted(transitions.episode, torch.arange(transitions.episodes + 1))
-    spans = [torch.arange(int(starts[i]), int(starts[i + 1])) for i in chosen.tolist()]
-    counts = torch.tensor([len(span) for span in spans])
-    taken = transitions.take(torch.cat(spans))
-    return replace(taken, episode=torch.arange(len(spans)).repeat_interleave(counts))
+    edges = torch.searchsorted(transitions.episode, torch.arange(transitions.episodes + 1))
+    counts = edges.diff()[chosen]
+    shifts = edges[chosen] - counts.cumsum(0) + counts  # from a place in the result to where it comes from
+    numbers = torch.arange(len(chosen)).repeat_interleave(counts)
+    taken = transitions.take(torch.arange(len(numbers)) + shifts[numbers])
+    return replace(taken, episode=numbers)
+
+
+def fragments_of(transitions: Transitions, length: int) -> Transitions:
+    """Episodes cut into pieces of `length` steps, each an episode whose time starts at 0.
+
+    A shorter piece at the end is kept where the environment ended the episode, and left out at a time limit: a piece
+    that is cut off cannot be weighed against whole ones.
+
+    Raises:
+        RewardError: no piece is left.
+    """
+    pieces = int(transitions.time.max()) // length + 1
+    number = transitions.episode * pieces + transitions.time // length
+    steps = torch.bincount(number)
+    ended = torch.bincount(number, transitions.terminated.double()) > 0
+    kept = transitions.take(((steps == length) | ended)[number].nonzero().squeeze(-1))
+    if not len(kept):
+        raise RewardError(
+            f"discriminator.fragment is {length}, but no episode has so many steps. Set it to "
+            f"{int(transitions.time.max()) + 1} or fewer."
+        )
+    _, episode = (kept.episode * pieces + kept.time // length).unique_consecutive(return_inverse=True)
+    return replace(kept, time=kept.time % length, episode=episode)
 
 
 def occupancy(transitions: Transitions, gamma: float) -> Tensor:

@@ -21,11 +21,14 @@ class Fit:
     """How a reward is improved between two updates of the policy.
 
     steps             updates a round
-    batch_size        transitions of either side an update (episodes, for guided cost learning); 0 takes all
+    batch_size        transitions of either side an update (episodes, or fragments, for guided cost learning); 0 takes
+                      all
     lr, weight_decay  of Adam with decoupled decay
     buffer            rounds of the policy's own samples that are kept
-    fusion            share of the policy's side drawn from earlier rounds; for guided cost learning the share of
-                      demonstrations among the samples that the partition function is estimated on
+    fusion            share of the policy's side drawn from earlier rounds; guided cost learning draws from all rounds
+                      alike, and has so many demonstrations among the samples its partition function is estimated on
+    fragment          steps of the pieces that guided cost learning weighs in place of whole episodes, which is an
+                      approximation; 0 weighs whole episodes
     gradient_penalty  weight of (|gradient| - 1)^2 on points between both sides
     label_smoothing   targets are 1 - x and x
     stop_accuracy     accuracy on both sides from which a round's updates stop
@@ -38,16 +41,17 @@ class Fit:
     weight_decay: float = 0.0
     buffer: int = 1
     fusion: float = 0.0
+    fragment: int = 0
     gradient_penalty: float = 0.0
     label_smoothing: float = 0.0
     stop_accuracy: float = 1.0
     bootstrap: bool = True
 
     def __post_init__(self) -> None:
-        if self.steps < 1 or self.batch_size < 0 or self.buffer < 1 or not self.lr > 0:
+        if self.steps < 1 or self.batch_size < 0 or self.buffer < 1 or self.fragment < 0 or not self.lr > 0:
             raise ConfigError(
-                f"steps is {self.steps}, batch_size {self.batch_size}, buffer {self.buffer} and lr {self.lr}; expected "
-                "1 or more, 0 or more, 1 or more, and a positive number."
+                f"steps is {self.steps}, batch_size {self.batch_size}, buffer {self.buffer}, fragment {self.fragment} "
+                f"and lr {self.lr}; expected 1 or more, 0 or more, 1 or more, 0 or more, and a positive number."
             )
         if not (0.0 <= self.fusion < 1.0 and 0.0 <= self.label_smoothing < 0.5 and self.gradient_penalty >= 0):
             raise ConfigError(

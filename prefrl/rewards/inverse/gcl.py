@@ -29,6 +29,9 @@ class Gcl:
 
     R and log pi of an episode are sums discounted by gamma alike: for the policy that is optimal for the reward they
     differ by the value of the start, so that all weights are equal there. What is paid is as for `Airl`.
+
+    `Fit.fragment` hands it pieces of episodes, which it takes for whole ones: an approximation, whose optimum is
+    R / beta = log pi_E + log d_E(start) / d(start) up to a constant, d the share of pieces that start in a state.
     """
 
     log_pi: LogPi = field(default_factory=LogPi)

@@ -17,6 +17,8 @@ from prefrl.rewards.inverse.buffer import (
     Buffer,
     Transitions,
     episodes_of,
+    fragments_of,
+    joined,
     minibatches,
     occupancy,
     rows_of,
@@ -80,6 +82,11 @@ class InverseReward(Reward):
     def net(self) -> RewardNet:
         """The network."""
         return self.train_reward.net
+
+    @property
+    def scaled(self) -> bool:
+        """Whether what is paid is divided by its running root mean square."""
+        return self._scale is not None
 
     @property
     def train_reward(self) -> NetReward:
@@ -226,7 +233,9 @@ class InverseReward(Reward):
     def _learn(self, expert: Transitions) -> dict[str, float]:
         """At most `fit.steps` updates on batches of demonstrations and samples; mean metrics."""
         fit, method, net = self.fit, self.method, self.net
-        policy = self.buffer.mixed(0.0 if method.whole else fit.fusion, self._generator)
+        policy = joined(self.buffer.rounds) if method.whole else self.buffer.mixed(fit.fusion, self._generator)
+        if method.whole and fit.fragment:
+            expert, policy = fragments_of(expert, fit.fragment), fragments_of(policy, fit.fragment)
         batches = [list(self._batches(k, expert, policy)) for k in range(net.spec.members)]
         found: list[dict[str, float]] = []
         for step in range(fit.steps):
@@ -244,7 +253,8 @@ class InverseReward(Reward):
                     f"The gradient of the reward {self.name!r} is not finite; its weights are unchanged. Lower its lr."
                 )
             self._optimizer.step()
-            if min(found[-1].get(f"accuracy_{side}", 0.0) for side in ("expert", "policy")) >= fit.stop_accuracy:
+            now = averaged(found[-net.spec.members :])  # of this step: one a member
+            if min(now.get(f"accuracy_{side}", 0.0) for side in ("expert", "policy")) >= fit.stop_accuracy:
                 break
         return averaged(found) | {"steps": float(step + 1)}
 

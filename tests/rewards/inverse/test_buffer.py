@@ -13,6 +13,7 @@ from prefrl.rewards.inverse.buffer import (
     Buffer,
     episode_sums,
     episodes_of,
+    fragments_of,
     joined,
     minibatches,
     occupancy,
@@ -108,3 +109,24 @@ def test_round_trip_of_a_buffer():
     other.load_state_dict(buffer.state_dict())
     assert torch.equal(other.rounds[0].log_ratios, buffer.rounds[0].log_ratios)
     assert math.isclose(float(other.rounds[0].terminated.sum()), 1.0)
+
+
+def test_episodes_in_any_order_and_more_than_once():
+    found = episodes_of(transitions_of([ENDED, CUT], 2), torch.tensor([1, 0, 1]))
+    assert found.state.squeeze(-1).tolist() == [5, 6, 7, 0, 1, 5, 6, 7]
+    assert found.episode.tolist() == [0, 0, 0, 1, 1, 2, 2, 2]
+
+
+def test_fragments_start_at_time_0_and_are_never_cut_off():
+    """The last step of a time limit's three is left out; that of an end is a fragment, however short."""
+    ended = walk([[0.0], [1.0], [2.0], [3.0]], [0, 1, 0], stop=StopReason.ENVIRONMENT)
+    found = fragments_of(transitions_of([CUT, ended, CUT], 2), 2)
+    assert found.state.squeeze(-1).tolist() == [5, 6, 0, 1, 2, 5, 6]
+    assert found.episode.tolist() == [0, 0, 1, 1, 2, 3, 3]
+    assert found.time.tolist() == [0, 1, 0, 1, 0, 0, 1]
+    assert found.terminated.tolist() == [0, 0, 0, 0, 1, 0, 0]
+
+
+def test_fragments_longer_than_every_episode_are_refused():
+    with pytest.raises(RewardError, match=r"fragment is 4, but no episode has so many steps. Set it to 3 or fewer"):
+        fragments_of(transitions_of([CUT], 2), 4)

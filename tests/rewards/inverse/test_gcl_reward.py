@@ -9,7 +9,7 @@ import torch
 from torch import nn
 from walks import walk
 
-from prefrl.rewards.inverse.buffer import transitions_of
+from prefrl.rewards.inverse.buffer import fragments_of, transitions_of
 from prefrl.rewards.inverse.discriminator import Fit
 from prefrl.rewards.inverse.estimators import FewEffectiveSamples
 from prefrl.rewards.inverse.forms import LogPi
@@ -76,3 +76,54 @@ def test_demonstrations_among_the_samples():
     other = math.log(0.5 * math.exp(-2) + 0.5 * math.exp(1))
     assert log_ratios.tolist() == pytest.approx([own, own, other, other], abs=1e-6)
     assert fused(returns, ratios, 0.0)[0].tolist() == [1.0, 1.0]
+
+
+def steps_net(values):
+    """g of each of four pairs of a state and an action, which are four states of a net that sees nothing else."""
+    spec = NetSpec(state_size=4, action_size=2, inputs=("state",), hidden=(), gamma=0.5, normalise=False)
+    net = RewardNet(spec).double()
+    with torch.no_grad():
+        net.reward[0][0].weight.copy_(torch.tensor([values], dtype=torch.float64))
+    nn.init.zeros_(net.reward[0][0].bias)
+    return net
+
+
+def visits(counts, log_pi):
+    """An episode that makes each pair so often."""
+    pairs = [pair for pair, count in enumerate(counts) for _ in range(count)]
+    states = torch.eye(4)[[*pairs, 0]].tolist()
+    found = transitions_of([walk(states, [0] * len(pairs), logps=[log_pi[pair] for pair in pairs])], 2)
+    exact = torch.tensor([log_pi[pair] for pair in pairs], dtype=torch.float64)
+    return fragments_of(found.to(torch.float64).with_log_ratios(exact), 1)
+
+
+@pytest.mark.parametrize("fusion", [0.0, 0.5])
+@pytest.mark.parametrize("expert", [(3, 5, 6, 2), (9, 3, 1, 3)])
+def test_fragments_of_a_step_learn_the_policy_and_how_often_states_are_seen(expert, fusion):
+    """The gradient is 0 at f = log pi_E(a | s) + log d_E(s) / d(s), d the shares of states of either side.
+
+    Pairs (s, a) are 00, 01, 10, 11. The policy is in both states alike, and picks action 0 with probability 1/4 in the
+    first and 3/4 in the second. The first expert is in both alike too: f is its log pi. The second is in the first
+    state three times as often, which f holds for an action's doing. f = log pi_E alone is no optimum there.
+    """
+    log_pi = [math.log(p) for p in (0.25, 0.75, 0.75, 0.25)]
+    policy = visits((2, 6, 6, 2), log_pi)
+    demonstrations = visits(expert, log_pi)
+    states = [sum(expert[:2]), sum(expert[:2]), sum(expert[2:]), sum(expert[2:])]
+    own = [math.log(count / seen) for count, seen in zip(expert, states, strict=True)]
+    explained = [value + math.log(seen / 8) for value, seen in zip(own, states, strict=True)]
+    held = {0.0: [-3 / 16, -1 / 16, 1 / 16, 3 / 16], 0.5: [-3 / 64, -3 / 64, 3 / 64, 3 / 64]}  # of f = log pi_E
+    for values, wanted in ((explained, [0.0] * 4), (own, held[fusion] if expert[0] == 9 else [0.0] * 4)):
+        net = steps_net(values)
+        loss, metrics = Gcl().loss(net, 0, demonstrations, policy, Fit(fusion=fusion))
+        (gradient,) = torch.autograd.grad(loss, [net.reward[0][0].weight])
+        assert gradient[0].tolist() == pytest.approx(wanted, abs=1e-14)
+        assert 0.1 < metrics["ess"] <= 1.0
+
+
+def test_whole_episodes_weigh_otherwise_than_fragments():
+    """Undiscounted weights are e^3, e^3 for two episodes, and e^1, e^2, e^1, e^2 for their steps."""
+    whole, _ = Gcl().loss(state_net(1.0), 0, EXPERT, POLICY, Fit())
+    steps, _ = Gcl().loss(state_net(1.0), 0, fragments_of(EXPERT, 1), fragments_of(POLICY, 1), Fit())
+    assert float(whole.detach()) == pytest.approx(-4.0 + 3.0, abs=1e-6)
+    assert float(steps.detach()) == pytest.approx(-2.0 + math.log((math.e + math.e**2) / 2), abs=1e-6)

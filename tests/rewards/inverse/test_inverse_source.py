@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 
 import pytest
 import torch
@@ -256,3 +257,38 @@ def test_a_gradient_that_is_not_finite_is_said_and_moves_nothing():
 
 def _fields(spec):
     return {name: getattr(spec, name) for name in spec.__slots__}
+
+
+@pytest.mark.parametrize("last", [1.0, 0.0])
+def test_an_ensemble_stops_by_the_mean_of_its_members(last):
+    """A member that knows all and one that knows nothing are half right together, whoever comes last."""
+
+    class Sure(Gail):
+        def loss(self, net, member, expert, policy, fit):
+            loss, metrics = super().loss(net, member, expert, policy, fit)
+            right = last if member else 1.0 - last
+            return loss, {**metrics, "accuracy_expert": right, "accuracy_policy": right}
+
+    for wanted, steps in ((0.4, 1.0), (0.6, 5.0)):
+        spec, fit = replace(SPEC, members=2), Fit(steps=5, batch_size=0, stop_accuracy=wanted)
+        made = InverseReward(Sure(), spec, EXPERT, fit=fit)
+        assert made.update(POLICY)["irl/steps"] == steps
+
+
+@pytest.mark.parametrize(("fragment", "units"), [(0, [6, 5, 10]), (4, [9, 7, 14]), (1, [36, 30, 60])])
+def test_guided_cost_learning_draws_from_all_kept_rounds_and_from_fragments(fragment, units, monkeypatch):
+    """Of six steps, a fragment of four and, where they ended, one of two."""
+    fit = Fit(steps=1, batch_size=0, buffer=2, fragment=fragment)
+    made = InverseReward(Gcl(), SPEC, EXPERT, fit=fit)
+    made._engine = Told(constant(-0.4))
+    seen = []
+    monkeypatch.setattr(
+        Gcl,
+        "loss",
+        lambda self, net, member, expert, policy, fit: (
+            seen.append((expert.episodes, policy.episodes)) or (net(expert).sum(), {"loss": 0.0})
+        ),
+    )
+    made.update(POLICY)
+    made.update(walks(5, 2))
+    assert seen == [(units[0], units[1]), (units[0], units[2])]
