@@ -285,7 +285,9 @@ def _plain(message: str) -> str:
         if choices:
             return f"{key} is {value!r}; valid: {', '.join(choices)}.{did_you_mean(value, choices)}"
         name = kind.removeprefix("<class '").removesuffix("'>")
-        return f"{key} is {value!r}; expected {_EXPECTED.get(name, name)}."
+        quotes = " YAML reads a bare yes or no as true or false: put it in quotes." if name == "str" else ""
+        quotes = quotes if value in ("True", "False") else ""
+        return f"{key} is {value!r}; expected {_EXPECTED.get(name, name)}.{quotes}"
     if found := re.fullmatch(r"argument (--\S+): expected one argument", message):
         return f"{found[1]} needs a value. See --help."
     if found := re.fullmatch(r"unrecognized arguments: (.*)", message):

@@ -92,7 +92,8 @@ class TrajectoryConfig(RunConfig):
         horizon: steps of every episode, whatever happens; 0 takes the environment's own ends and limit.
         train_horizon: steps after which an episode to learn from, or to cut fragments of, is cut off; 0 plays it to its
             end. The policy is measured on whole ones.
-        policy: how the policy is trained (lr, schedule, ...); its network is in control.
+        policy: how the policy is trained (lr, schedule, ...), and where: device, of which auto is the CPU; its network
+            is in control.
         control: the network of the policy.
         net: the reward network; disagreement needs several members.
         labels: who labels.

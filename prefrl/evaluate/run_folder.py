@@ -8,7 +8,7 @@
     checkpoints/      figures/      report.html
 
 Whole files are replaced atomically and lines are appended whole, so a full disk or a kill loses nothing
-that was written before.
+that was written before. A run that is refused before it has done anything leaves no folder.
 """
 
 from __future__ import annotations
@@ -28,20 +28,23 @@ from typing import Any, Self
 
 import yaml
 
-from prefrl.errors import RunError, did_you_mean
+from prefrl.errors import ConfigError, DataError, ModelError, RunError, did_you_mean
 from prefrl.evaluate.environment import describe_environment
 from prefrl.evaluate.files import append_lines, to_plain, write_atomic, writing
 
 CONFIG, ENVIRONMENT, METRICS = "config.yaml", "environment.json", "metrics.jsonl"
 SAMPLES, STATUS, REPORT = "samples.jsonl", "status.json", "report.html"
 
+_REFUSALS = (ConfigError, DataError, ModelError)
+_ASKED = (CONFIG, ENVIRONMENT, STATUS, "reward.json", "loop.json")  # what a run leaves that has done nothing yet
 _RESERVED = ("step", "phase", "time", "nonfinite")
 
 
 class RunFolder:
     """The folder of one run, open for writing. Make it with `create`; use it as a context manager.
 
-    Leaving the `with` block marks the run finished, or failed when an exception passes through.
+    Leaving the `with` block marks the run finished, or failed when an exception passes through. A new run that is
+    refused before it has left a measurement, a sample or a file withdraws: nothing stands in the way of the next try.
 
     Attributes:
         tags: written into every line of metrics and samples.
@@ -52,6 +55,7 @@ class RunFolder:
         self.tags: dict[str, float] = {}
         self._started, self._clock = started, time.monotonic()
         self._open = True
+        self._made: bool | None = None  # whether a new run made its folder; None where it goes on in one
 
     @classmethod
     def create(cls, path: str | Path, kind: str, config: Mapping[str, Any], *, overwrite: bool = False) -> RunFolder:
@@ -69,8 +73,9 @@ class RunFolder:
         folder = Path(path).expanduser()
         if not str(path).strip():
             raise RunError(f"No run folder was given; type --output runs/{kind}.")
-        _claim(folder, overwrite)
         run = cls(folder, kind, datetime.now(UTC))
+        run._made = not folder.exists()
+        _claim(folder, overwrite)
         run._mark_running()
         with writing(folder):
             for name in ("checkpoints", "figures"):
@@ -163,6 +168,9 @@ class RunFolder:
             self.finish()
             return
         with suppress(RunError):  # the first error matters more than one that could not be noted
+            if isinstance(error, _REFUSALS) and self._made is not None and _idle(self.path):
+                self._withdraw(self._made)
+                return
             self.fail("interrupted" if isinstance(error, KeyboardInterrupt) else error)
 
     def _elapsed(self) -> float:
@@ -179,6 +187,14 @@ class RunFolder:
                     file.write(_pretty(self._status("running")))
             except FileExistsError:
                 raise RunError(f"Another run has just started in {self.path}; choose another --output.") from None
+
+    def _withdraw(self, whole: bool) -> None:
+        """Take what stands in the folder away, and the folder itself where it is `whole` this run's."""
+        with writing(self.path):
+            _empty(self.path)
+            if whole:
+                self.path.rmdir()
+        self._open = False
 
     def _close(self, state: str, **more: Any) -> None:
         status = self._status(state)
@@ -282,6 +298,15 @@ def _claim(folder: Path, overwrite: bool) -> None:
         )
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
+
+
+def _idle(folder: Path) -> bool:
+    """Whether a folder holds only what was asked: records of it, logs without a line, and folders without a file."""
+    with suppress(OSError):
+        files = [path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()]
+        asked, logs = ([folder / name for name in names] for names in (_ASKED, (METRICS, SAMPLES)))
+        return all(path in asked or (path in logs and not path.stat().st_size) for path in files)
+    return False
 
 
 def _empty(folder: Path) -> None:

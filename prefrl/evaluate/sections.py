@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from typing import Any
 
 from prefrl.evaluate import figures
@@ -27,113 +26,13 @@ from prefrl.evaluate.blocks import (
     show_number,
     show_seconds,
 )
+from prefrl.evaluate.charts import MAIN_CHARTS, OPTIMIZER_CHARTS, Chart
 from prefrl.evaluate.fitted_section import fitted_sections
 from prefrl.evaluate.frontier_figures import overoptimisation_sections
 from prefrl.evaluate.patrol_section import patrol_sections
 from prefrl.evaluate.run_folder import RunData
 from prefrl.evaluate.source_sections import source_sections
 from prefrl.evaluate.wording import worded
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Chart:
-    """Metrics of one figure: name -> label; a name ending in / stands for all metrics under it."""
-
-    title: str
-    metrics: Mapping[str, str]
-    caption: str = ""
-    percent: bool = False
-    smooth: float = 0.6
-    phases: tuple[str, ...] = ("train", "eval")
-
-
-MAIN_CHARTS = (
-    Chart(
-        title="Reward",
-        metrics={"reward/mean": "reward"},
-        caption="Mean reward of the sampled answers; the band is one standard deviation to each side.",
-    ),
-    Chart(
-        title="On prompts never trained on",
-        metrics={
-            "win_rate": "win rate",
-            "success": "success",
-            "accuracy": "accuracy",
-            "accuracy_given_parsed": "accuracy where parsed",
-            "parse_rate": "parsed",
-        },
-        caption="The independent check: reward that rises while this stays flat is being gamed.",
-        percent=True,
-        phases=("eval",),
-    ),
-    Chart(title="Reward by part", metrics={"reward/part/": ""}, caption="Before weighting.", phases=("train",)),
-    Chart(
-        title="Distance from the start",
-        metrics={"kl/ref": "KL to the reference"},
-        caption="KL divergence in nats per answer: what the reward was bought with.",
-    ),
-    Chart(
-        title="Distance from the teacher",
-        metrics={"kl/teacher": "KL to the teacher"},
-        caption="KL divergence in nats per token, over the whole vocabulary.",
-    ),
-    Chart(title="Answer length", metrics={"length/mean": "mean tokens"}, caption="Tokens per answer."),
-    Chart(
-        title="Why answers ended",
-        metrics={"stop/": ""},
-        caption="By the policy (eos), a stop text, the environment, or the token budget (length).",
-        percent=True,
-        phases=("train",),
-    ),
-    Chart(
-        title="Accuracy on training pairs",
-        metrics={"accuracy": "accuracy"},
-        caption="Share of judgements that are agreed with; 50 % is guessing.",
-        percent=True,
-        phases=("train",),
-    ),
-    Chart(title="Margin", metrics={"margin": "margin"}, caption="Chosen minus rejected."),
-    Chart(
-        title="Log-probability of both answers",
-        metrics={"chosen_logp": "chosen", "rejected_logp": "rejected"},
-        caption="Summed over the answer. Both may fall while the margin grows.",
-    ),
-    Chart(
-        title="Loss",
-        metrics={"loss": "loss", "nll": "negative log-likelihood"},
-        caption="That of a policy gradient hovers around 0, as advantages are centred: its gradient is what learns.",
-    ),
-)
-OPTIMIZER_CHARTS = (
-    Chart(
-        title="Clipped tokens",
-        metrics={"clip/low": "below", "clip/high": "above", "clip/dual": "second bound"},
-        caption="Share of tokens whose probability ratio met a clipping bound.",
-        percent=True,
-    ),
-    Chart(
-        title="Importance ratios",
-        metrics={"ratio/ess": "effective sample size"},
-        caption="As a share of the tokens; under 10 % an update rests on a few completions.",
-        percent=True,
-    ),
-    Chart(
-        title="Critic",
-        metrics={"critic/explained_variance": "explained variance"},
-        caption="1 is perfect, 0 no better than a constant, below 0 worse. On solved tasks it means little.",
-    ),
-    Chart(
-        title="Groups replaced",
-        metrics={"resample/discarded": "thrown away", "resample/filled": "batch filled"},
-        caption="Shares of groups; those without a difference in reward are replaced by fresh prompts.",
-        percent=True,
-    ),
-    Chart(title="Prompts in play", metrics={"feed/active": "in play", "feed/retired": "retired"}, smooth=0.0),
-    Chart(title="Gradient norm", metrics={"grad_norm": "gradient norm"}, caption="Before scaling down."),
-    Chart(title="Entropy", metrics={"entropy": "entropy"}, caption="Nats per token; near 0 nothing is explored."),
-    Chart(title="Speed", metrics={"tokens_per_second": "tokens per second"}),
-    Chart(title="Learning rate", metrics={"lr": "learning rate"}, smooth=0.0),
-)
 
 
 def standard_sections(
@@ -246,7 +145,8 @@ def _figure(data: RunData, chart: Chart, phases: Mapping[str, str]) -> Figure | 
         for name, label in _expand(chart.metrics, data.names(phases[role])):
             steps, values = data.series(name, phases[role])
             suffix = " (held out)" if role == "eval" and "train" in chart.phases else ""
-            lines[worded(label, data, phases["train"]) + suffix] = (steps, values)
+            if not (chart.once and any(_alike((steps, values), line) for line in lines.values())):
+                lines[worded(label, data, phases["train"]) + suffix] = (steps, values)
     if not lines:
         return None
     steps, spread = data.series("reward/std", phases["train"])
@@ -256,8 +156,15 @@ def _figure(data: RunData, chart: Chart, phases: Mapping[str, str]) -> Figure | 
         pairs = list(zip(mean, spread, strict=True))
         band["reward"] = ([m - s for m, s in pairs], [m + s for m, s in pairs])
     drawn = figures.curves(lines, bands=band, percent=chart.percent, smooth=chart.smooth)
-    title, caption = (worded(text, data, phases["train"]) for text in (chart.title, chart.caption))
+    said = chart.caption if isinstance(chart.caption, str) else chart.caption(data.names(phases["train"]))
+    title, caption = (worded(text, data, phases["train"]) for text in (chart.title, said))
     return Figure(drawn, title, caption)
+
+
+def _alike(one: tuple[list[int], list[float]], other: figures.Curve) -> bool:
+    """Whether two curves could not be told apart in a figure; one that was not finite is like no other."""
+    values = zip(one[1], other[1], strict=False)
+    return one[0] == list(other[0]) and all(math.isclose(a, b or 0.0, rel_tol=1e-3, abs_tol=1e-6) for a, b in values)
 
 
 def _expand(metrics: Mapping[str, str], names: Sequence[str]) -> list[tuple[str, str]]:

@@ -15,11 +15,18 @@ EPISODES = (
     ("answer", "episode"),
     ("Token", "Action"),
     ("token", "action"),
+    ("prompts never trained on", "starts never trained on"),
+    ("held-out prompts", "held-out starts"),
+    ("its prompts", "its starts"),
+    ("the same prompt", "the same start"),
 )
+CONTROL = ("control", "fragments")  # kinds of runs that have no texts
 
 
 def plays_episodes(data: RunData, phase: str = "train") -> bool:
     """Whether what is sampled are episodes of control: their length says how they went, not how much was written."""
+    if data.kind in CONTROL or (data.kind == "irl" and data.config.get("environment")):
+        return True
     return any(data.series(name, phase)[1] for name in ("return/mean", "episode/return"))
 
 

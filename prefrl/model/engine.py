@@ -70,7 +70,7 @@ class HasFreshHead(Protocol):
 
 
 class Engine:
-    """Trains one actor. Its reference is the actor's live weights at the moment the engine is made.
+    """Trains one actor. Its reference is the actor's live weights, and saved buffers, as the engine is made.
 
     Args:
         actor: what is trained.
@@ -79,7 +79,8 @@ class Engine:
         sampling: how completions are drawn; log-probs are taken at its temperature.
         budget: most sampled tokens of a rollout, where that is more than one completion's.
         total_steps: updates of the whole run, for the learning-rate schedule.
-        reference: keep a copy of the trained weights as they are now.
+        reference: keep a copy of the trained weights as they are now, and of what moves beside them, such as a running
+            normaliser.
         teacher: another policy to stay near to, token by token.
     """
 
@@ -106,7 +107,9 @@ class Engine:
         self._trained = [p for p in actor.module.parameters() if p.requires_grad]
         if not self._trained:
             raise PrefrlError("The policy has no trainable parameter; load it with lora, top_layers or neither.")
+        self._moving = _saved_buffers(actor.module) if reference else []
         self._reference = self.snapshot() if reference else None
+        self._reference_moving = [b.detach().clone() for b in self._moving]
         self._optimizer = torch.optim.AdamW(
             _parameter_groups(actor, self._trained), lr=optim.lr, weight_decay=optim.weight_decay
         )
@@ -200,6 +203,9 @@ class Engine:
     def reset(self) -> None:
         """Put the reference weights back: the actor is again what it was when the engine was made."""
         self.restore(self._kept_reference())
+        with torch.no_grad():
+            for buffer, start in zip(self._moving, self._reference_moving, strict=True):
+                buffer.copy_(start)
 
     def state_dict(self) -> dict[str, Any]:
         """All that an exact continuation needs: trained weights, reference, optimizer and version.
@@ -210,6 +216,7 @@ class Engine:
             "version": self.version,
             "trained": self.snapshot(),
             "reference": list(self._reference or ()),
+            "reference_moving": list(self._reference_moving),
             "optimizer": self._optimizer.state_dict(),
         }
 
@@ -219,6 +226,8 @@ class Engine:
         if self._reference is not None:
             pairs = zip(state["reference"], self._trained, strict=True)
             self._reference = [saved.to(live.device) for saved, live in pairs]
+            moving = zip(state.get("reference_moving", self._reference_moving), self._moving, strict=True)
+            self._reference_moving = [saved.to(live.device) for saved, live in moving]
         self._optimizer.load_state_dict(state["optimizer"])
         self.version = int(state["version"])
 
@@ -297,15 +306,22 @@ class Engine:
         if who == "policy":
             yield
             return
-        reference = self._kept_reference()
-        live = [p.data for p in self._trained]
+        starts = [*self._kept_reference(), *self._reference_moving]
+        tensors = [*self._trained, *self._moving]
+        live = [tensor.data for tensor in tensors]
         try:
-            for parameter, start in zip(self._trained, reference, strict=True):
-                parameter.data = start
+            for tensor, start in zip(tensors, starts, strict=True):
+                tensor.data = start
             yield
         finally:
-            for parameter, data in zip(self._trained, live, strict=True):
-                parameter.data = data
+            for tensor, data in zip(tensors, live, strict=True):
+                tensor.data = data
+
+
+def _saved_buffers(module: nn.Module) -> list[Tensor]:
+    """What a module saves beside its parameters: it may move, which tables of positions, that are not saved, do not."""
+    saved = module.state_dict()
+    return [buffer for name, buffer in module.named_buffers() if name in saved]
 
 
 def _accelerator() -> Any:

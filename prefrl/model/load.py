@@ -16,6 +16,8 @@ from prefrl.errors import ModelError, did_you_mean
 from prefrl.model import embedded
 from prefrl.model.language import LanguageModel
 
+HUB_PATIENCE = 5.0  # seconds that the hub has to answer at all, before anything is asked of it
+
 
 def load(
     name: str,
@@ -100,6 +102,7 @@ def is_adapter(where: str) -> bool:
 
 def pretrained(auto_class: Any, where: str, name: str, **options: Any) -> nn.Module:
     """`auto_class.from_pretrained`, with errors a person can act on; adapters come back trainable on their base."""
+    refuse_unreachable(where, name)
     try:
         if is_adapter(where):
             return _with_adapter(auto_class, where, **options)
@@ -141,10 +144,33 @@ def load_tokenizer(name: str) -> Any:
         from peft import PeftConfig
 
         where = resolve(str(PeftConfig.from_pretrained(where).base_model_name_or_path))
+    refuse_unreachable(where, name)
     try:
         return AutoTokenizer.from_pretrained(where)
     except Exception as error:
         raise ModelError(_explain(error, where, name)) from error
+
+
+def refuse_unreachable(where: str, name: str) -> None:
+    """Ask the hub once, and briefly, whether it is there, for a model that is neither a folder nor cached.
+
+    The libraries below ask for minutes, again and again, for every file; most often the name is only misspelt.
+
+    Raises:
+        ModelError: nobody answers. Any answer will do here, as also one that the model does not exist.
+    """
+    if Path(where).is_dir():
+        return
+    from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
+
+    try:
+        if any(isinstance(try_to_load_from_cache(where, file), str) for file in ("config.json", "adapter_config.json")):
+            return
+        get_hf_file_metadata(hf_hub_url(where, "config.json"), timeout=HUB_PATIENCE)
+    except Exception as error:  # those of a connection belong to whatever library makes it
+        answered = getattr(error, "response", None) is not None
+        if not answered and not isinstance(error, ValueError):  # a name that no model can have is explained later
+            raise ModelError(_explain(error, where, name)) from error
 
 
 def _explain(error: Exception, where: str, name: str) -> str:
@@ -153,8 +179,9 @@ def _explain(error: Exception, where: str, name: str) -> str:
     if Path(where).is_dir():
         return f"The model in {where} cannot be read; a file is missing or damaged. ({detail})"
     return (
-        f"Cannot load {name!r}: it is not a local folder, not cached, and the hub did not give it. Check the spelling "
-        f"and the connection, or use {embedded.NAME!r}, the embedded model that needs no network. ({detail})"
+        f"Cannot load {name!r}: it is not a local folder, not cached, and the hub did not give it."
+        f"{did_you_mean(name.lower(), [embedded.NAME])} Check the spelling and the connection, or use "
+        f"{embedded.NAME!r}, the embedded model that needs no network. ({detail})"
     )
 
 

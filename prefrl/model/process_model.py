@@ -21,7 +21,15 @@ from prefrl.errors import ModelError
 from prefrl.model.batching import row_outputs
 from prefrl.model.checkpoint import atomic_folder
 from prefrl.model.language import LanguageModel
-from prefrl.model.load import is_adapter, load_tokenizer, pick_device, pick_dtype, pretrained, resolve
+from prefrl.model.load import (
+    is_adapter,
+    load_tokenizer,
+    pick_device,
+    pick_dtype,
+    pretrained,
+    refuse_unreachable,
+    resolve,
+)
 from prefrl.model.load import load as load_language_model
 from prefrl.model.process_record import (
     Head,
@@ -250,6 +258,7 @@ def _architecture(where: str) -> str:
 
     if is_adapter(where):
         return ""
+    refuse_unreachable(where, where)
     try:
         config = AutoConfig.from_pretrained(where)
     except Exception as error:  # the libraries below have many

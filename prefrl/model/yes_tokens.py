@@ -12,6 +12,8 @@ YES = ("yes", "Yes", "YES", " yes", " Yes", " YES", "\u662f")
 NO = ("no", "No", "NO", " no", " No", " NO", "\u5426")
 _WHOLE = ("yes", "no")  # what a shorter piece of must never stand for
 _SPACES = ("\u0120", "\u2581")  # how byte-level and sentencepiece vocabularies write a space before a word
+_OTHERS = {"yes": (*YES, "true", "+", "1", "Y"), "no": (*NO, "false", "-", "0", "N")}  # what an error may suggest
+_QUOTED = {True: "yes", False: "no"}
 _ANCHOR = ":"  # what an answer is read after; alone, some tokenizers swallow the space before a word
 
 
@@ -38,19 +40,8 @@ class YesTokens:
     audit: tuple[Spelling, ...] = ()
 
     def __post_init__(self) -> None:
-        for name, ids in (("yes", self.yes), ("no", self.no)):
-            if not ids:
-                raise ConfigError(
-                    f"No spelling of {name} is a single token of this tokenizer.{self._refusals(name)} Name one that "
-                    f"is, such as {name}_words: ['{'+' if name == 'yes' else '-'}']."
-                )
         both = sorted(set(self.yes) & set(self.no))
-        if both:
-            said = ", ".join(repr(s.text) for s in self.audit if set(s.ids) & set(both))
-            raise ConfigError(
-                f"Tokens {both} would say yes and no{f' ({said})' if said else ''}; expected two sets without a common "
-                "token. Remove those spellings from one side."
-            )
+        assert self.yes and self.no and not both, "`of` makes two sets without a common token"
 
     @classmethod
     def of(cls, tokenizer: Any, yes: Sequence[str] = (), no: Sequence[str] = ()) -> YesTokens:
@@ -75,6 +66,7 @@ class YesTokens:
                 _refuse_piece(text, words)
         audit = tuple(_audited(tokenizer, text, says) for says, texts in given.items() for text in texts)
         found = {says: {i for s in audit if s.says == says for i in s.ids} for says in given}
+        _refuse_sets(tokenizer, audit, found["yes"], found["no"])
         return cls(tuple(sorted(found["yes"])), tuple(sorted(found["no"])), audit)
 
     @property
@@ -86,9 +78,52 @@ class YesTokens:
         """The audit as rows: spelling, side, token ids, why none."""
         return [{"spelling": s.text, "says": s.says, "ids": list(s.ids), "refused": s.refused} for s in self.audit]
 
-    def _refusals(self, says: str) -> str:
-        wrong = [f"{s.text!r} {s.refused}" for s in self.audit if s.says == says and s.refused]
-        return f" {'; '.join(wrong[:4])}." if wrong else ""
+
+def words_of(name: str, given: Any) -> tuple[str, ...]:
+    """The spellings that somebody typed as `name`; none for nothing.
+
+    Raises:
+        ConfigError: one text in place of a list, or a bare yes or no, which YAML reads as true or false.
+    """
+    if given is None:
+        return ()
+    if isinstance(given, str):
+        raise ConfigError(f"{name} is {given!r}, one text; expected a list of words. Type: {name}: [{given!r}]")
+    words = tuple(given) if isinstance(given, Sequence) else (given,)
+    wrong = [word for word in words if not isinstance(word, str)]
+    if wrong:
+        quoted = [_QUOTED.get(word, str(word)) if isinstance(word, bool) else str(word) for word in words]
+        bare = ": YAML reads a bare yes or no as true or false" if isinstance(wrong[0], bool) else ""
+        raise ConfigError(f"{name} has {wrong[0]!r} in it{bare}; expected words in quotes. Type: {name}: {quoted}")
+    return words
+
+
+def _refuse_sets(tokenizer: Any, audit: Sequence[Spelling], yes: set[int], no: set[int]) -> None:
+    """Refuse sets of tokens that are empty, or have one in common; says words that this tokenizer has."""
+    for says, ids, other in (("yes", yes, no), ("no", no, yes)):
+        if ids:
+            continue
+        wrong = [f"{s.text!r} {s.refused}" for s in audit if s.says == says and s.refused]
+        raise ConfigError(
+            f"No spelling of {says} is a single token of this tokenizer. {'; '.join(wrong[:4])}. Name one that is"
+            f"{_such_as(tokenizer, says, other)}."
+        )
+    if both := sorted(yes & no):
+        said = list(dict.fromkeys(repr(s.text) for s in audit if set(s.ids) & set(both)))
+        fewer = "no" if no - yes or not yes - no else "yes"
+        rest = [s.text for s in audit if s.says == fewer and s.ids and not set(s.ids) & set(both)]
+        typed = f": {fewer}_words: {rest}" if rest else _such_as(tokenizer, fewer, yes | no)
+        raise ConfigError(
+            f"{' and '.join(said)} would say yes and no (tokens {both}); expected two sets without a common token. "
+            f"Keep {'it' if len(said) == 1 else 'them'} on one side only{typed}."
+        )
+
+
+def _such_as(tokenizer: Any, says: str, taken: set[int]) -> str:
+    """Words that this tokenizer has a token for, which is not taken, as one types them."""
+    known = (s for text in _OTHERS[says] if (s := _audited(tokenizer, text, says)).ids and not set(s.ids) & taken)
+    found = next(known, None)
+    return "" if found is None else f", such as {says}_words: [{found.text!r}]"
 
 
 def _refuse_piece(text: str, words: set[str]) -> None:

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from prefrl.config import ModelConfig
-from prefrl.errors import ModelError
+from prefrl.errors import ConfigError, ModelError
 from prefrl.model.language import LanguageModel
 from prefrl.model.load import freeze_below, resolve
 from prefrl.model.process_model import ProcessModel, load_process_model
@@ -71,7 +71,12 @@ class YesValues:
         return self.asked.shares_prompts
 
     def token_outputs(self, rows: Sequence[Row], temperature: float = 1.0) -> Tensor:
-        """V of the history before every masked-in token, laid end to end (N,), with gradient."""
+        """V of the history before every masked-in token, laid end to end (N,), with gradient.
+
+        Raises:
+            ConfigError: a history leaves the model no positions for the question.
+        """
+        self.refuse_longer(max((len(row.prompt_ids) + _last(row.mask) for row in rows), default=0))
         found = self.asked.token_outputs(rows)
         self.mass = float(found[:, 1].detach().exp().mean())
         if self.mass < FLOOR and not self._warned:
@@ -84,6 +89,20 @@ class YesValues:
                 FLOOR,
             )
         return self.asked.values(found[:, 0])
+
+    def refuse_longer(self, tokens: int) -> None:
+        """Refuse histories of so many tokens where the question after them would be past the model's positions.
+
+        Raises:
+            ConfigError: there is no room for it.
+        """
+        most = self.asked.most_tokens(tokens)
+        if most < tokens:
+            raise ConfigError(
+                f"The critic {self.asked.name} has room for histories of {most} tokens with its question after them, "
+                f"but there are some of {tokens}. Lower data.max_prompt_tokens or sampling.max_new_tokens, ask a "
+                "shorter algorithm.critic.question, or choose another algorithm.critic.kind, such as 'head'."
+            )
 
     def figures(self) -> dict[str, float]:
         """What a step reports beside the loss."""
@@ -199,6 +218,11 @@ def check_tokens(ours: Any, theirs: Any, base: str) -> None:
             f"The critic's base {base} has another vocabulary than the policy, whose token ids it is to read. Name one "
             "that was trained from the policy, or from a model of the same family."
         )
+
+
+def _last(mask: Sequence[bool]) -> int:
+    """Place of the last masked-in token; 0 without one."""
+    return max((i for i, masked in enumerate(mask) if masked), default=0)
 
 
 def _at_the_last_token(row: Row) -> Row:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor
@@ -39,6 +39,35 @@ class Probe:
         """The first rollouts' histories, with the values that the critic gave them."""
         some = [replace(item, score=replace(item.score, value=0.0)) for item in scored[:PROBE_ROLLOUTS]]
         return cls(history_rows(some, algorithm), starting_values(some, algorithm))
+
+    def state_dict(self) -> dict[str, Any]:
+        """The histories and their first values, for an exact continuation."""
+        rows = [
+            {
+                "prompt": row.prompt_ids,
+                "ids": row.completion_ids,
+                "mask": row.mask,
+                "observations": row.observations,
+                "actions": row.actions,
+            }
+            for row in self.rows
+        ]
+        return {"rows": rows, "start": self.start}
+
+    @classmethod
+    def from_state(cls, state: Mapping[str, Any]) -> Probe:
+        """What `state_dict` returned."""
+        rows = [
+            Row(
+                prompt_ids=row.get("prompt", ()),
+                completion_ids=row["ids"],
+                mask=row["mask"],
+                observations=row["observations"],
+                actions=row["actions"],
+            )
+            for row in state["rows"]
+        ]
+        return cls(rows, state["start"])
 
     def drift(self, critic: Valuing, total_of: TotalOf) -> float:
         """Mean |V now - V at the start| over the histories of all processes."""

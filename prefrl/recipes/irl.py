@@ -12,12 +12,15 @@ from prefrl.evaluate.run_folder import RunFolder
 from prefrl.policy.algorithms import resolve
 from prefrl.policy.parts import Algorithm
 from prefrl.rewards.base import RewardSource, parts_of
-from prefrl.rewards.compose import WeightedSum
+from prefrl.rewards.compose import Clip, WeightedSum
 from prefrl.rewards.inverse.forms import LogPi, Pay
+from prefrl.rewards.normalise import GroupNormalise, GroupRank, Normalise, Sigmoid, Standardise
 from prefrl.types import Rollout
 
 if TYPE_CHECKING:
     from prefrl.recipes.irl_study import Imitation
+
+SCALES = (Standardise, Normalise, GroupNormalise, GroupRank, Sigmoid, Clip)  # what puts a reward on another scale
 
 
 def run(config: IRLConfig) -> RunFolder:
@@ -93,6 +96,7 @@ def check_paid(source: RewardSource, algorithm: Algorithm, *, moving: bool = Fal
         if isinstance(reward, WeightedSum):
             _check_weights(reward)
         log_pi = log_pi_of(reward)
+        _check_scale(reward)
         if isinstance(reward, InverseReward):
             _check_discount(reward.name, reward.spec.gamma, algorithm, read=reward.spec.shaped or reward.method.whole)
         if log_pi is not None and moving and not isinstance(reward, TextInverse):
@@ -139,6 +143,26 @@ def _check_weights(total: WeightedSum) -> None:
             raise ConfigError(
                 f"the reward {reward.name!r} has weight {weight:g}, with which log pi would not be paid once. Set its "
                 "weight to 1, and weigh the others."
+            )
+
+
+def _check_scale(reward: RewardSource) -> None:
+    """Refuse a learnt reward on another scale than the optimizer's charge for log pi, which stays as it is."""
+    from prefrl.rewards.inverse.source import InverseReward
+
+    if isinstance(reward, SCALES):
+        inside, setting = [part for child in reward.children for part in parts_of(child)], "normalise or clip"
+    elif isinstance(reward, InverseReward) and reward.scaled:
+        inside, setting = [reward], "normalise_reward"
+    else:
+        return
+    for part in inside:
+        log_pi = log_pi_of(part)
+        if log_pi is not None and log_pi.pay != "reward":
+            raise ConfigError(
+                f"the reward {part.name!r} is paid on another scale ({setting}), but log pi as {log_pi.pay!r}, at beta "
+                f"{log_pi.beta} of the reward as it is learnt: it would be paid in another measure. Leave {setting} "
+                "out, or set pay to 'reward', so that both are scaled together."
             )
 
 

@@ -15,6 +15,7 @@ from prefrl.model.engine import Engine
 from prefrl.model.language import LanguageModel
 from prefrl.model.state import save_state
 from prefrl.policy.credit import CreditState
+from prefrl.policy.critic_metrics import Probe
 from prefrl.policy.metrics import rollout_metrics
 from prefrl.policy.optimizer import PolicyOptimizer
 from prefrl.policy.parts import Algorithm
@@ -125,13 +126,14 @@ class Study:
 
     def state_dict(self, step: int) -> dict[str, object]:
         """All that an exact continuation after a step needs."""
-        credit, critic = self.optimizer.state, self.critic
+        credit, critic, probe = self.optimizer.state, self.critic, self.optimizer.probe
         return {
             "step": step,
             "engine": self.engine.state_dict(),
             "critic": {} if critic is None else critic.engine.state_dict(),
             "reward": self.source.state_dict(),
             "credit": {"kl_coef": credit.kl_coef, "means": list(credit.means), "steps": credit.steps},
+            "probe": {} if probe is None else probe.state_dict(),
         }
 
     def load_state_dict(self, state: Mapping[str, Any]) -> int:
@@ -144,6 +146,7 @@ class Study:
         self.optimizer.state = CreditState(
             kl_coef=credit["kl_coef"], means=(credit["means"][0], credit["means"][1]), steps=credit["steps"]
         )
+        self.optimizer.probe = Probe.from_state(probe) if (probe := state.get("probe")) else None
         return int(state["step"])
 
 

@@ -12,13 +12,14 @@ from prefrl.errors import ConfigError
 from prefrl.evaluate.frontier_metrics import audits_of, evaluation_metrics
 from prefrl.evaluate.patrol import Alarm, Patrol
 from prefrl.evaluate.progress import Progress
-from prefrl.evaluate.run_folder import RunFolder
+from prefrl.evaluate.run_folder import RunFolder, read
 from prefrl.evaluate.watch import watch_metrics
 from prefrl.model.critic import Critic, Reading, make_critic
 from prefrl.model.engine import Engine
 from prefrl.model.language import LanguageModel
 from prefrl.model.load import is_adapter
 from prefrl.model.load import resolve as model_path
+from prefrl.model.yes_values import YesValues
 from prefrl.policy.algorithms import resolve
 from prefrl.policy.optimizer import PolicyOptimizer, refuse_stale
 from prefrl.policy.parts import Algorithm
@@ -145,7 +146,7 @@ def carry_out(
         record_reward(source, final_checkpoint(folder))
     if outcome.critic is not None:
         outcome.critic.save(folder.checkpoints / "critic")
-    conclude(folder, _summary(outcome))
+    conclude(folder, _summary(outcome) | (_critic_summary(folder) if outcome.critic is not None else {}))
 
 
 def optimize_policy(
@@ -164,6 +165,8 @@ def optimize_policy(
     reward = Checked(source or Unrewarded(), config.max_error_fraction)
     audits = audits_of(reward.source)
     engine, critic = _engine(policy, algorithm, config, teaching, audited=bool(audits))
+    if critic is not None:
+        _refuse_long_histories(critic, policy, [*train, *held_out], config, algorithm)
     attach(reward.source, engine)
     feed = Feed(train, config.prompts_per_step, config.seed, config.curriculum)
     optimizer = PolicyOptimizer(
@@ -281,6 +284,16 @@ def _engine(
     return engine, critic
 
 
+def _refuse_long_histories(
+    critic: Critic, policy: LanguageModel, prompts: Sequence[Prompt], config: RLConfig, algorithm: Algorithm
+) -> None:
+    """Refuse a critic that is asked where its model has no positions left, as far as that is known beforehand."""
+    values = critic.engine.actor
+    if isinstance(values, YesValues):
+        answered = config.sampling.max_new_tokens - 1 if algorithm.credit.level == "token" else 0
+        values.refuse_longer(max(len(policy.encode(prompt)) for prompt in prompts) + answered)
+
+
 def _measured(metrics: Mapping[str, float], config: RLConfig) -> dict[str, float]:
     """All metrics but those of rewards that nobody gave."""
     return {k: v for k, v in metrics.items() if config.rewards or not k.startswith(("reward/", "groups/"))}
@@ -297,3 +310,13 @@ def _figures(metrics: Mapping[str, float], last: PolicyEvaluation | None) -> dic
 def _summary(outcome: Outcome) -> dict[str, float]:
     pairs = (("start", outcome.start), ("end", outcome.end))
     return {f"{when}/{k}": v for when, e in pairs if e is not None for k, v in e.metrics.items()}
+
+
+def _critic_summary(folder: RunFolder) -> dict[str, float]:
+    """How good the critic was as it came and in the end, and how far it has moved since."""
+    data = read(folder.path)
+    explained, moved = (data.series(f"critic/{name}")[1] for name in ("explained_variance", "drift"))
+    if not explained:
+        return {}
+    ends = {"start": explained[0], "end": explained[-1]}
+    return {f"critic/explained_variance/{when}": x for when, x in ends.items()} | {"critic/drift": moved[-1]}

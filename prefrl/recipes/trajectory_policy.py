@@ -34,7 +34,7 @@ class Actor:
         checkpoints: where every round's weights are.
 
     Raises:
-        ConfigError: nothing says how long an episode may be, or fragments are longer.
+        ConfigError: nothing says how long an episode may be, fragments are longer, or there is no such device.
     """
 
     def __init__(self, config: TrajectoryConfig, checkpoints: Path) -> None:
@@ -49,6 +49,7 @@ class Actor:
             normalise=network.normalise,
             horizon=config.horizon,
             seed=config.seed,
+            device=config.policy.device,
         )
         self._at = 0
         self.horizon = limit_of(self.policy, config.train_horizon)
@@ -66,7 +67,8 @@ class Actor:
     def at(self, number: int) -> ControlPolicy:
         """The policy as a round left it; round 0 is the start."""
         if number != self._at:
-            self.policy, self._at = load_control_policy(self._folder(number) / "policy"), number
+            device = self.config.policy.device
+            self.policy, self._at = load_control_policy(self._folder(number) / "policy", device=device), number
         return self.policy
 
     def sample(self, number: int, count: int, seed: int) -> list[Rollout]:

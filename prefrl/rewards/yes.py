@@ -9,6 +9,7 @@ from prefrl.errors import ConfigError
 from prefrl.model.reward_rows import encode_row
 from prefrl.model.yes_probability import FLOOR, Answer, YesModel, load_yes_model, query_row
 from prefrl.model.yes_record import CORRECT, YesRecord
+from prefrl.model.yes_tokens import words_of
 from prefrl.rewards.base import Reward
 from prefrl.types import Completion, Prompt, Rollout, Row, Score
 
@@ -65,16 +66,16 @@ class YesReward(Reward):
         Args:
             model: a run folder, a model folder, a hub id, or smollm2-135m.
             question: what is asked after an answer; empty takes what it was trained with, else the usual question.
-            yes_words, no_words: spellings; empty takes the usual ones.
+            yes_words, no_words: lists of spellings; empty takes the usual ones. In YAML yes and no need quotes.
             low, high: rewards that P = 0 and P = 1 stand for.
 
         Raises:
-            ConfigError: no spelling is a single token, one is on both sides, or the model was trained on another
-                question.
+            ConfigError: no list of words, no spelling is a single token, one is on both sides, or the model was trained
+                on another question.
             ModelError: the model cannot be loaded.
         """
-        asks = bool(question or yes_words or no_words)
-        yes, no = tuple(yes_words), tuple(no_words)
+        yes, no = words_of("yes_words", yes_words), words_of("no_words", no_words)
+        asks = bool(question or yes or no)
         record = YesRecord(question=question or CORRECT, yes=yes, no=no, low=low, high=high)
         loaded = load_yes_model(model, record, asks=asks, device=device)
         return cls(loaded, max_tokens=max_tokens, floor=floor)

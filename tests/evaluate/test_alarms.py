@@ -62,6 +62,14 @@ def test_episodes_of_control_may_be_of_any_length_and_are_called_so() -> None:
     assert len(find_alarms(run(without))) == 2
 
 
+@pytest.mark.parametrize("kind", ["control", "fragments"])
+def test_a_run_of_control_speaks_of_episodes_where_its_environment_pays_nothing(kind: str) -> None:
+    metrics = {"reward/mean": RISING, "length/mean": [20.0, 400.0], "errors": [0.25], "stop/length": [1.0] * 10}
+    first, second = find_alarms(run(metrics, {"reward/mean": [0.5, 0.4]}, kind=kind))
+    assert first.startswith("Some episodes could not be scored")
+    assert "on held-out starts did not" in second and "remembering its starts" in second
+
+
 def test_log_probs_of_answers_sampled_anew_may_fall() -> None:
     metrics = {"chosen_logp": FALLING, "rejected_logp": FALLING, "reward/mean": [0.5] * len(FALLING)}
     assert find_alarms(run(metrics)) == []

@@ -26,6 +26,7 @@ from prefrl.evaluate.report import (
     Table,
     Text,
     Warnings,
+    curve_sections,
     quality_section,
     sample_sections,
     standard_sections,
@@ -186,6 +187,30 @@ def test_a_supervised_run_gets_its_own_curves(tmp_path: Path) -> None:
     ]  # fmt: skip
     assert [line.get_label() for line in drawn["Loss"].figure.axes[0].lines] == ["loss", "loss (held out)"]
     assert report.title == "Held-out accuracy ended at 62.5%"
+
+
+@pytest.mark.parametrize(
+    ("metrics", "caption"),
+    [
+        ({"loss": 0.1, "length/mean": 9.0}, "policy gradient hovers around 0"),
+        ({"loss": 0.6, "nll": 0.6 + 1e-7}, "In nats, of what is to be predicted"),
+        ({"loss": 0.6, "nll": 0.6, "steps/accuracy": 0.7}, "In nats, of the labels of steps, each .69 when guessed"),
+        ({"loss": 0.6}, ""),
+    ],
+)
+def test_a_loss_is_captioned_as_what_it_is_and_drawn_once(
+    metrics: dict[str, float], caption: str, tmp_path: Path
+) -> None:
+    run = RunFolder.create(tmp_path / "run", "some", {})
+    for step in (1, 2):
+        run.log(step, metrics)
+    run.log(2, {"nll": 0.5, "nll/calibrated": 0.4}, phase="eval")
+    section = next(b for b in curve_sections(read(run.path)) if isinstance(b, Section))
+    (figure,) = (b for b in section.blocks if isinstance(b, Figure) and b.title == "Loss")
+    assert caption in figure.caption and bool(figure.caption) == bool(caption)
+    held_out = ["negative log-likelihood (held out)", "at the best temperature (held out)"]
+    first = "negative log-likelihood" if "nll" in metrics else "loss"
+    assert [line.get_label() for line in figure.figure.axes[0].lines] == [first, *held_out]
 
 
 def test_an_empty_run_still_has_a_report(tmp_path: Path) -> None:

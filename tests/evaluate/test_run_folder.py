@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from prefrl.errors import RunError
+from prefrl.errors import ConfigError, DataError, ModelError, RunError
 from prefrl.evaluate.files import append_lines, to_plain, write_atomic, writing
 from prefrl.evaluate.run_folder import RunFolder, read
 from prefrl.types import StopReason
@@ -168,6 +168,39 @@ def test_leaving_the_block_marks_the_end(tmp_path: Path) -> None:
     assert read(tmp_path / "bad").status["error"] == "ValueError: boom"
     assert read(tmp_path / "stopped").status["error"] == "interrupted"
     assert read(tmp_path / "bad").status["seconds"] >= 0
+
+
+@pytest.mark.parametrize("error", [ConfigError, DataError, ModelError])
+def test_a_run_that_is_refused_leaves_nothing(error: type[Exception], tmp_path: Path) -> None:
+    (tmp_path / "given").mkdir()
+    for name in ("new", "given"):
+        with pytest.raises(error, match="no"), RunFolder.create(tmp_path / name, "rl", {}) as run:
+            (run.path / "reward.json").write_text("{}")
+            raise error("no")
+    assert list(tmp_path.rglob("*")) == [tmp_path / "given"]
+
+
+def test_a_refusal_takes_no_work_and_no_other_run_with_it(tmp_path: Path) -> None:
+    def measured(run: RunFolder) -> None:
+        run.log(1, {"loss": 1.0})
+
+    def sampled(run: RunFolder) -> None:
+        run.samples(1, [{"prompt": "p"}])
+
+    def saved(run: RunFolder) -> None:
+        (run.checkpoints / "final").mkdir()
+        (run.checkpoints / "final" / "config.json").touch()
+
+    for work in (measured, sampled, saved):
+        with pytest.raises(ModelError), RunFolder.create(tmp_path / work.__name__, "rl", {}) as run:
+            work(run)
+            raise ModelError("late")
+        assert read(run.path).status["error"] == "ModelError: late"
+    with RunFolder.create(tmp_path / "again", "rl", {}):
+        pass
+    with pytest.raises(ModelError), RunFolder.reopen(tmp_path / "again"):
+        raise ModelError("not yet")
+    assert read(tmp_path / "again").state == "failed"
 
 
 def test_the_first_error_survives_a_folder_that_is_gone(tmp_path: Path) -> None:

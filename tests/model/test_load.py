@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import json
+import time
 
+import huggingface_hub
 import pytest
 import torch
 from tiny import byte_tokenizer, llama, naive_logps, random_rows
 from transformers import BertConfig, BertForMaskedLM
 
 from prefrl.errors import ModelError
-from prefrl.model.load import load, load_tokenizer, pick_device, pick_dtype, resolve
+from prefrl.model.load import load, load_tokenizer, pick_device, pick_dtype, refuse_unreachable, resolve
+from prefrl.model.process_model import load_process_model
 
 VOCABULARY = 259
+NOBODY = "http://127.0.0.1:9/{repo_id}/resolve/{revision}/{filename}"  # the discard port, where nobody listens
 
 
 @pytest.fixture(scope="module")
@@ -155,6 +159,29 @@ def test_a_misspelt_folder(base):
 @pytest.mark.parametrize("name", ["gpt2", "nobody/no-such-model"])
 def test_a_hub_id_out_of_reach(name):
     refused(rf"Cannot load '{name}'.*not a local folder, not cached.*'smollm2-135m'.*needs no network", name)
+
+
+@pytest.mark.parametrize("read", [load, load_tokenizer, load_process_model])
+def test_a_hub_out_of_reach_is_asked_once(read, monkeypatch):
+    """Left to itself the library below asks six times for every file, with pauses that double: over a minute."""
+    monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", False)
+    monkeypatch.setattr(huggingface_hub.constants, "HUGGINGFACE_CO_URL_TEMPLATE", NOBODY)
+    paused = []
+    monkeypatch.setattr(time, "sleep", paused.append)
+    with pytest.raises(ModelError, match=r"Cannot load 'smollm2-135M-x'.*Did you mean 'smollm2-135m'\?"):
+        read("smollm2-135M-x")
+    assert not paused
+
+
+def test_a_hub_that_answers_is_asked_for_the_model(monkeypatch):
+    class Unknown(Exception):
+        response = "404"
+
+    def answer(*_, **__):
+        raise Unknown
+
+    monkeypatch.setattr(huggingface_hub, "get_hf_file_metadata", answer)
+    refuse_unreachable("some/adapter", "some/adapter")  # without config.json; what it has is for others to read
 
 
 def test_a_hub_id_is_left_to_the_hub():

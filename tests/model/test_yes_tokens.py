@@ -9,7 +9,7 @@ from transformers import PreTrainedTokenizerFast
 
 from prefrl.errors import ConfigError
 from prefrl.model.load import load_tokenizer
-from prefrl.model.yes_tokens import NO, YES, YesTokens
+from prefrl.model.yes_tokens import NO, YES, YesTokens, words_of
 
 WORDS = "Is it right? yes Yes no No \u662f \u5426 : maybe notes Nobody yesterday"
 
@@ -71,10 +71,36 @@ def test_equal_tokens_count_once_and_in_one_order():
 
 
 def test_overlapping_sets_are_refused():
-    with pytest.raises(ConfigError, match=r"would say yes and no \('1', '1'\).*Remove"):
+    """What to type is a word that is left, or one that the tokenizer has."""
+    with pytest.raises(ConfigError, match=r"'1' would say yes and no \(tokens \[4\]\).*side only: no_words: \['0'\]"):
         YesTokens.of(digit_tokenizer(), ["1"], ["0", "1"])
-    with pytest.raises(ConfigError, match="Tokens \\[4\\] would say yes and no"):
-        YesTokens((3, 4), (4, 5))
+    with pytest.raises(ConfigError, match=r"Keep it on one side only: yes_words: \['2'\]"):
+        YesTokens.of(digit_tokenizer(), ["1", "2"], ["1"])
+    with pytest.raises(ConfigError, match=r"Keep it on one side only, such as no_words: \['0'\]"):
+        YesTokens.of(digit_tokenizer(), ["1"], ["1"])
+
+
+def test_a_word_that_is_suggested_is_one_of_the_tokenizer():
+    with pytest.raises(ConfigError, match=r"'good' is 4 tokens\. Name one that is, such as yes_words: \['1'\]\."):
+        YesTokens.of(digit_tokenizer(), ["good"], ["0"])
+    with pytest.raises(ConfigError, match=r"is a single token of this tokenizer.*Name one that is\.$"):
+        YesTokens.of(digit_tokenizer(), ["good"], ["1"])
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ("right", r"one text; expected a list of words\. Type: yes_words: \['right'\]"),
+        ([True, "+"], r"True in it: YAML reads a bare yes or no.*Type: yes_words: \['yes', '\+'\]"),
+        (False, r"False in it: YAML reads.*Type: yes_words: \['no'\]"),
+        ([3], r"3 in it; expected words in quotes\. Type: yes_words: \['3'\]"),
+    ],
+)
+def test_what_is_no_list_of_words_says_what_to_type(given, said):
+    with pytest.raises(ConfigError, match=said):
+        words_of("yes_words", given)
+    assert words_of("yes_words", None) == words_of("yes_words", []) == ()
+    assert words_of("yes_words", ["a", "b"]) == ("a", "b")
 
 
 @pytest.mark.parametrize("piece", ["Y", "n", " N", "ye"])

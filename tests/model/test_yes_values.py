@@ -69,6 +69,21 @@ def test_a_yes_critic_is_the_yes_probability_before_each_token(folders):
     assert values[1] == 0.0
 
 
+def test_histories_that_leave_no_position_for_the_question_are_refused(tmp_path):
+    few = LanguageModel(llama(14, max_position_embeddings=24), digit_tokenizer(), name="few")
+    YesModel(few, RECORD).save(tmp_path / "few")
+    critic = make_critic("yes", few, lr=1e-2, base=str(tmp_path / "few"))
+    room = critic.engine.actor.asked.most_tokens(99)
+    assert 2 < room < 24
+
+    def row(size):  # of the history before its last token
+        return Row(prompt_ids=(5, 6), completion_ids=(3,) * (size - 1), mask=(True,) * (size - 1))
+
+    assert len(critic.values([row(room)])[0]) == room - 1
+    with pytest.raises(ConfigError, match=rf"few has room for histories of {room} tokens.*some of {room + 1}\. Lower"):
+        critic.values([row(room), row(room + 1)])
+
+
 def test_a_process_model_is_read_at_the_last_token_of_the_history(folders):
     """The first history is the prompt alone; probabilities by the plain model."""
     critic = critic_of("process", language_model(layers=2), folders, low=1.0, high=3.0)

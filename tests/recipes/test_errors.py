@@ -100,10 +100,19 @@ def test_too_many_empty_completions(fails, model, write, tmp_path):
     flags = ("--policy.name", model, "--data.train", write("demos.jsonl", rows), "--output", tmp_path / "o")
     line = fails("sft", TINY / "sft.yaml", *flags)
     assert "2 of 10 rows cannot be used" in line and "2 empty completion (first: row 1)" in line
-    assert (
-        main([str(a) for a in ("sft", TINY / "sft.yaml", *flags, "--overwrite", "--data.max_dropped_fraction", 0.3)])
-        == 0
-    )
+    again = ("sft", TINY / "sft.yaml", *flags, "--data.max_dropped_fraction", 0.3)
+    assert main([str(a) for a in again]) == 0  # in the same folder: what was refused left none
+
+
+@pytest.mark.parametrize("command", ["sft", "reward", "dpo", "prm", "yes", "rl", "loop"])
+def test_a_refused_run_leaves_nothing_in_the_way(command, fails, model, write, tmp_path):
+    """Columns that no command can use."""
+    data = write("data.jsonl", [{"question": "What?", "number": 3}] * 4)
+    name = "model.name" if command in ("reward", "prm", "yes") else "policy.name"
+    config = TINY / ("grpo.yaml" if command == "rl" else f"{command}.yaml")
+    line = fails(command, config, f"--{name}", model, "--data.train", data, "--output", tmp_path / "o")
+    assert "question" in line
+    assert not (tmp_path / "o").exists() or not list((tmp_path / "o").iterdir())
 
 
 def test_prompt_that_is_too_long(fails, model, prompts, tmp_path):

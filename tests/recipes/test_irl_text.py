@@ -23,8 +23,7 @@ from prefrl.rewards.inverse.forms import LogPi
 from prefrl.types import Completion, Prompt
 
 CONFIGS = Path(__file__).parents[2] / "configs"
-# What a clock says, and what is measured from where the process began.
-CLOCKS = ("time", "seconds", "tokens_per_second", "critic/drift")
+CLOCKS = ("time", "seconds", "tokens_per_second")
 
 
 @pytest.fixture
@@ -81,6 +80,7 @@ def test_a_resumed_run_is_the_run(method, model, demos, tmp_path):
     go(method, model, demos, tmp_path / "parts", "--steps", "2")
     resumed = go(method, model, demos, tmp_path / "parts", "--steps", "4", "--resume", "true")
     later = [line for line in figures(whole) if line["step"] > 2]
+    assert method != "gail" or all(line["critic/drift"] > 0 for line in later if line["phase"] == "train")
     assert [line for line in figures(resumed) if line["step"] > 2] == later
     assert [line["step"] for line in figures(resumed, ("train",))] == [1, 2, 3, 4]
 

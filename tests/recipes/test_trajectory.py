@@ -15,6 +15,7 @@ from prefrl.evaluate.run_folder import read
 from prefrl.parsing import parse
 from prefrl.recipes import trajectory
 from prefrl.recipes.trajectory_clips import clip_of, pictures, view_of
+from prefrl.recipes.trajectory_policy import Actor
 from prefrl.rewards.specs import build
 from prefrl.rewards.trajectory.storage import load_fragments
 
@@ -69,6 +70,14 @@ def test_a_run_leaves_reward_policy_and_report(finished):
     fragments = load_fragments(finished / "rounds" / "2" / "fragments.safetensors")
     assert len(fragments) == 22
     assert {len(piece.completion_ids) for piece in fragments} == {10}
+
+
+def test_the_policy_is_where_the_configuration_says(finished, tmp_path):
+    """No device meta computes anything, but every machine has it."""
+    actor = Actor(config(tmp_path / "run", "--policy.device", "meta"), finished / "checkpoints")
+    assert {next(actor.at(number).net.parameters()).device.type for number in (0, 1)} == {"meta"}
+    with pytest.raises(ConfigError, match=r"device 'nowhere' cannot be used.*Set policy\.device to cpu"):
+        Actor(config(tmp_path / "run", "--policy.device", "nowhere"), finished / "checkpoints")
 
 
 def test_its_reward_is_a_source_by_the_name_of_the_folder(finished):

@@ -6,11 +6,14 @@ import json
 from pathlib import Path
 
 import pytest
+from tiny import byte_tokenizer, llama
 
 from prefrl.cli import main
 from prefrl.evaluate.run_folder import read
-from prefrl.model.yes_probability import load_yes_model
-from prefrl.model.yes_record import FILE
+from prefrl.model.language import LanguageModel
+from prefrl.model.yes_probability import YesModel, load_yes_model
+from prefrl.model.yes_record import FILE, YesRecord
+from prefrl.types import Prompt
 
 CONFIGS = Path(__file__).parents[2] / "configs"
 
@@ -73,11 +76,40 @@ def test_from_sampled_answers_and_as_a_reward_and_a_critic(model, write, tmp_pat
 
     run = go(
         *("rl", "tiny/yes_critic.yaml", tmp_path / "rl", "--policy.name", model, "--data.train", prompts),
-        *("--algorithm.critic.base", str(tmp_path / "yes")),
+        *("--algorithm.critic.base", str(tmp_path / "yes"), "--rewards", "[{kind: regex, pattern: '[a-z]'}]"),
     )
     assert {"critic/explained_variance", "critic/drift", "critic/yesno_mass"} <= set(run.names("train"))
     assert run.series("critic/drift")[1][0] == 0.0 < run.series("critic/drift")[1][1]
     assert (run.path / "checkpoints" / "critic" / FILE).exists()
+    explained, moved = (run.series(f"critic/{name}")[1] for name in ("explained_variance", "drift"))
+    summary = run.status["summary"]
+    ends = (explained[0], explained[-1], moved[-1])
+    names = ("critic/explained_variance/start", "critic/explained_variance/end", "critic/drift")
+    assert [summary[name] for name in names] == pytest.approx(ends)
+    page = (run.path / "report.html").read_text()
+    assert "critic/explained_variance/start" in page and "Drift of the critic" in page
+
+
+@pytest.mark.parametrize(("level", "answered"), [("turn", 0), ("token", 5)])
+def test_a_critic_without_positions_for_its_question_is_refused_at_the_start(
+    level, answered, model, write, tmp_path, capsys
+):
+    """One position is missing: for the question after the prompt, or after all but the last token of an answer."""
+    prompts = write("prompts.jsonl", [{"prompt": f"Say {i}"} for i in range(8)])
+    tokenizer, record = byte_tokenizer(), YesRecord(question="ok?", yes=("+",), no=("-",))
+
+    def asked(positions):
+        net = llama(len(tokenizer), eos=tokenizer.eos_token_id, max_position_embeddings=positions)
+        return YesModel(LanguageModel(net, tokenizer, name="few"), record)
+
+    made = asked(1000)
+    needed = 1000 - made.most_tokens(1000) + len(made.model.encode(Prompt(id="p", text="Say 1"))) + answered
+    asked(needed - 1).save(tmp_path / "few")
+    flags = ("--policy.name", model, "--data.train", prompts, "--algorithm.critic.base", str(tmp_path / "few"))
+    command = ["rl", str(CONFIGS / "tiny/yes_critic.yaml"), "--output", str(tmp_path / "rl"), *flags]
+    assert main([*command, "--algorithm.credit.level", level]) == 2
+    assert "room for histories of" in capsys.readouterr().err
+    assert not (tmp_path / "rl").exists()
 
 
 @pytest.mark.parametrize(

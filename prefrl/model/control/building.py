@@ -70,6 +70,11 @@ def control_policy(
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         policy = _build(record, environments)
+    return _placed(policy, device)
+
+
+def _placed(policy: ControlPolicy, device: str) -> ControlPolicy:
+    """The policy with its network on a device; auto is the CPU."""
     try:
         policy.net.to("cpu" if device == "auto" else device)
     except (RuntimeError, AssertionError) as error:  # the latter where torch was built without CUDA
@@ -77,23 +82,26 @@ def control_policy(
     return policy
 
 
-def load_control_policy(folder: str | Path, env: Callable[[], Any] | None = None) -> ControlPolicy:
+def load_control_policy(
+    folder: str | Path, env: Callable[[], Any] | None = None, *, device: str = "auto"
+) -> ControlPolicy:
     """A saved policy, to be sampled or trained further.
 
     Args:
         folder: where `ControlPolicy.save` wrote it.
         env: what makes its environment, where that has no id of gymnasium.
+        device: of the network; auto is the CPU.
 
     Raises:
         ModelError: there is no policy, or its files do not fit together.
-        ConfigError: its environment cannot be made.
+        ConfigError: its environment cannot be made, or there is no such device.
     """
     record = read_record(folder)
     source = env or record["environment"]
     environments = _surroundings(source, record["horizon"], record["visible"])[0] if source else None
     policy = _build(record, environments)
     read_weights(folder, policy.net)
-    return policy
+    return _placed(policy, device)
 
 
 def distribution_for(kind: str, actions: int, low: Sequence[float], high: Sequence[float]) -> Distribution:
