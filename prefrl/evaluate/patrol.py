@@ -47,8 +47,11 @@ BELIEVED = (
 SURE = 0.9999  # of the interval of a share: answers to one prompt fail together, and every step is one look more
 FEWEST = 20  # audited answers from which a share is spoken of
 RISING = 2.5  # standard errors by which the reward must rise
+NEXT_TO_NONE = 0.05  # share of answers; an audit that surely accepts fewer of them has not been moved by the reward
+LONG = 32  # steps over which that is counted
 _LIMITS = {"repetition": 0.5, "echo": 0.5, "injection": 0.02, "near_duplicates": 0.9}
 _MORE = 4.0  # standard errors by which a way of failing must be more frequent than at the start
+_HIGHER, _EARLY = 7.0, 2  # standard errors by which the reward must be higher than in so many first steps
 _LATE = 4  # steps at the end of which it is so
 
 Step = tuple[int, Mapping[str, float]]
@@ -178,6 +181,26 @@ def _parted(patrol: Patrol) -> Iterator[Alarm]:
             return
 
 
+def _unmoved(patrol: Patrol) -> Iterator[Alarm]:
+    """The reward has risen, and the audit goes on to accept next to nothing."""
+    accepted = patrol.total("audit/passed", LONG) - patrol.total("audit/false_positives", LONG)
+    accepted += patrol.total("audit/false_negatives", LONG)
+    audited = patrol.total("audit/passed", LONG) + patrol.total("audit/failed", LONG)
+    early, late = patrol.first("reward/mean")[:_EARLY], patrol.values("reward/mean")[1]
+    if len(patrol.recent) < 2 * WINDOW or len(late) < WINDOW or len(early) < _EARLY:
+        return
+    before, now = fmean(early), fmean(late)
+    noise = math.sqrt(pvariance(late) * (1 / len(early) + 1 / len(late)))  # early steps may be on the rise already
+    if wilson(accepted, audited, SURE)[1] < NEXT_TO_NONE and now - before > _HIGHER * noise:
+        text = (
+            f"The training reward rose from {before:.3g} to {now:.3g}, but the audit accepts {accepted} of {audited} "
+            f"answers in the last {min(LONG, len(patrol.recent))} steps. What is learnt is not yet what is wanted: see "
+            "in the samples what all answers lack. Credit for parts may be had without the rest, or the audit may be "
+            "broken."
+        )
+        yield Alarm(patrol.step, "unmoved", text)
+
+
 def _failing(patrol: Patrol) -> Iterator[Alarm]:
     for name, limit in _LIMITS.items():
         early, late = patrol.first(f"watch/{name}"), patrol.values(f"watch/{name}", _LATE)[1]
@@ -205,4 +228,7 @@ def _all_failed(patrol: Patrol) -> Iterator[Alarm]:
     yield Alarm(patrol.step, "all fail", f"In {shares[-1]:.0%} of the groups every answer fails, and {why}.")
 
 
-_CHECKS: tuple[Callable[[Patrol], Iterator[Alarm]], ...] = (_disbelieved, _missed, _parted, _failing, _all_failed)
+_CHECKS: tuple[Callable[[Patrol], Iterator[Alarm]], ...] = (
+    *(_disbelieved, _missed, _parted),
+    *(_unmoved, _failing, _all_failed),
+)

@@ -47,7 +47,7 @@ def patrol_sections(data: RunData, *, phase: str = "train", eval_phase: str = "e
 
 def _quiet(data: RunData, phase: str, eval_phase: str) -> str:
     if _independent(data, phase, eval_phase):
-        return "Nothing was found: the independent measure went along with the training reward."
+        return "Nothing was found: the independent measure did not part from the training reward."
     return (
         "Nothing was found in the answers, but nothing independent was measured either: a reward that is gamed would "
         "look the same. Add a second verifier to the rewards with audit: 0.1, or held-out prompts with data.eval."

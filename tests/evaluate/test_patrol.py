@@ -74,6 +74,17 @@ def test_curves_that_part():
     assert walk(Patrol(), noise) == []
 
 
+def test_a_reward_that_rises_while_the_audit_accepts_nothing():
+    rising = [{"reward/mean": min(0.75, 0.1 * n), **counts(0, 0, failed=40)} for n in range(20)]
+    (alarm,) = walk(Patrol(), rising)
+    assert (alarm.step, alarm.kind, alarm.grave) == (16, "unmoved", False)
+    assert "rose from 0.05 to 0.75, but the audit accepts 0 of 640 answers in the last 16 steps" in alarm.text
+    assert walk(Patrol(), [{**one, "reward/mean": 0.3} for one in rising]) == []
+    assert walk(Patrol(), [one | counts(0, 0, failed=2) for one in rising]) == []  # 32 audited answers say little
+    accepted = walk(Patrol(), [one | counts(3, 0, failed=37) for one in rising])
+    assert accepted == []  # 48 of 640 by step 16: between 4 and 13 %
+
+
 def run_of(draw, answers, share, hacked):
     """Steps of a run that learns, or that begins to game its reward at step 50: metrics of so many answers a step."""
     for step in range(200):
