@@ -14,6 +14,7 @@ Input = Literal["state", "action", "next_state", "done"]
 
 # Discount where none is given: of an environment's steps, and of a text's tokens.
 CONTROL_DISCOUNT, TEXT_DISCOUNT = 0.99, 1.0
+FORM: Literal["neg_log_one_minus_d"] = "neg_log_one_minus_d"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,7 +23,7 @@ class ActorConfig:
 
     Attributes:
         hidden: units of its hidden layers.
-        recurrent: units of a GRU below them, which remembers what was seen; 0 sees the last observation only.
+        recurrent: units of a GRU after them, which remembers what was seen; 0 sees the last observation only.
         distribution: auto takes the one of the environment's actions; categorical, gaussian or squashed (a Gaussian
             bent into the bounds of the actions).
         normalise: take running mean and deviation off the observations.
@@ -186,7 +187,7 @@ class IRLConfig(RunConfig):
     algorithm: str | dict[str, Any] = "ppo"
     beta: float = 1.0
     pay: Literal["auto", "reward", "kl", "entropy"] = "auto"
-    form: Literal["neg_log_one_minus_d", "log_d", "logit"] = "neg_log_one_minus_d"
+    form: Literal["neg_log_one_minus_d", "log_d", "logit"] = FORM
     discount: float = 0.0
     warm_start: int = 0
     steps: int = 50
@@ -218,6 +219,10 @@ class IRLConfig(RunConfig):
         require(self.demonstrations_limit >= 0, f"demonstrations_limit is {self.demonstrations_limit}", "0 or more")
         require(0 <= self.max_error_fraction <= 1, f"max_error_fraction is {self.max_error_fraction}", "a share")
         require(not (self.resume and self.overwrite), "resume and overwrite are both set", "one of them")
+        self._check_method()
+
+    def _check_method(self) -> None:
+        """Refuse what the method would not look at."""
         fits = {"maxent": bool(self.environment), "spin": not self.environment}
         cut = self.method == "gcl" and self.train_horizon and not self.discriminator.fragment
         got = f"method is gcl and train_horizon {self.train_horizon}"
@@ -230,3 +235,5 @@ class IRLConfig(RunConfig):
         require(not most or fragment <= most, got, "no more than these")
         got = f"method is {self.method} and environment {self.environment!r}"
         require(fits.get(self.method, True), got, "an environment for maxent, and none for spin")
+        known = self.method == "gail" or self.form == FORM
+        require(known, f"form is {self.form} and method {self.method}", f"{FORM} (the default): only gail has forms")

@@ -34,7 +34,7 @@ from prefrl.model.engine import Engine, Trainable
 from prefrl.model.language import LanguageModel
 from prefrl.model.recurrent import through
 from prefrl.model.value_model import ValueModel, copied_value_model, load_value_model, new_value_model
-from prefrl.model.yes_values import Reading, trained_judge, yes_values
+from prefrl.model.yes_values import Reading, check_tokens, trained_judge, yes_values
 from prefrl.types import Objective, Row
 
 __all__ = [
@@ -282,7 +282,7 @@ def _(policy: LanguageModel) -> Mapping[str, Build]:
             return copied_value_model(policy, top_layers=optim.top_layers)
         if (trained := trained_judge(policy, made.base, made.reading, optim)) is not None:
             return trained
-        return new_value_model(
+        fresh = new_value_model(
             made.base or policy.name,
             lora=optim.lora,
             top_layers=optim.top_layers,
@@ -290,6 +290,8 @@ def _(policy: LanguageModel) -> Mapping[str, Build]:
             device=optim.device,
             seed=made.seed,
         )
+        check_tokens(policy.tokenizer, fresh.scorer.tokenizer, made.base or policy.name)
+        return fresh
 
     return {
         "separate": separate,

@@ -270,6 +270,8 @@ def _credit_problems(algorithm: Algorithm) -> Iterator[str]:
         yield f"critic.low is {critic.low} and high {critic.high}. Use the least and the most return: 0 and 1."
     if critic.loss == "bce" and (critic.kind in ("head", "lora") or (critic.kind == "separate" and not critic.base)):
         yield f"critic.loss 'bce' is for probabilities; a critic {critic.kind!r} has none. Set critic.kind to 'yes'."
+    if critic.base and critic.kind in ("head", "lora"):
+        yield f"critic.base is {critic.base!r}, but a critic {critic.kind!r} reads none. Set critic.kind to 'separate'."
     if critic.question and critic.kind != "yes":
         yield f"critic.question is for a critic that is asked, not {critic.kind!r}. Set critic.kind to 'yes'."
 

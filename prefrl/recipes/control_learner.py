@@ -98,6 +98,10 @@ def control_learner(
     )
     critic, spec = None, algorithm.critic
     if "values" in algorithm.needs:
+        if spec.base:
+            raise ConfigError(
+                f"algorithm.critic.base is {spec.base!r}; expected none: a control policy's critic starts anew."
+            )
         critic = make_critic(spec.kind, policy, lr=spec.lr or optim.lr, optim=optim, total_steps=total, seed=seed)
     optimizer = PolicyOptimizer(engine, reward, algorithm, updates, critic=critic, minibatches=minibatches)
     return ControlLearner(policy, engine, critic, optimizer, max(1, episodes // algorithm.group_size), seed)

@@ -10,7 +10,7 @@ from prefrl.config import IRLConfig
 from prefrl.errors import ConfigError
 from prefrl.evaluate.progress import Progress
 from prefrl.evaluate.run_folder import RunFolder
-from prefrl.model.critic import Critic, make_critic
+from prefrl.model.critic import Critic, Reading, make_critic
 from prefrl.model.engine import Engine
 from prefrl.model.language import LanguageModel
 from prefrl.model.state import save_state
@@ -163,8 +163,10 @@ def prepare(folder: RunFolder, policy: LanguageModel, data: TextData, algorithm:
     if "values" in algorithm.needs:
         spec = algorithm.critic
         lr = spec.lr or config.policy.lr * (10.0 if spec.kind == "head" else 1.0)
+        reading = Reading(question=spec.question, low=spec.low, high=spec.high, aggregate=spec.aggregate)
+        base, seed, optim = spec.base, config.seed, config.policy
         critic = make_critic(
-            spec.kind, policy, lr=lr, base=spec.base, optim=config.policy, total_steps=total, seed=config.seed
+            spec.kind, policy, lr=lr, base=base, optim=optim, total_steps=total, seed=seed, reading=reading
         )
     scorer = Interleaved(source, config.max_error_fraction)
     optimizer = PolicyOptimizer(engine, scorer, algorithm, config.updates, critic=critic)

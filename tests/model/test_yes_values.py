@@ -183,7 +183,8 @@ def test_what_a_critic_may_not_start_from(folders, tmp_path):
         make_critic("separate", policy, lr=1e-3, base=str(tmp_path / "marked"))
     tokenizer = byte_tokenizer()
     other = LanguageModel(llama(len(tokenizer)), tokenizer, name="bytes")
-    for kind, critic in (("process", "separate"), ("reward", "separate"), ("yes", "yes")):
+    kinds = (("process", "separate"), ("reward", "separate"), ("base", "separate"), ("yes", "yes"))
+    for kind, critic in kinds:
         with pytest.raises(ModelError, match="has another vocabulary than the policy"):
             make_critic(critic, other, lr=1e-3, base=str(folders / kind))
     with pytest.raises(ConfigError, match="was trained to answer '1=0'"):

@@ -202,6 +202,10 @@ REFUSED = {
     "lambda": ({"name": "ppo", "credit": {"lam": -0.1}}, r"lam -0.1. Use numbers in \[0, 1\]"),
     "critic lr": ({"name": "ppo", "critic": {"lr": -1}}, r"critic.lr \(-1.0\)"),
     "critic clip": ({"name": "ppo", "critic": {"clip": -1}}, r"clip \(-1.0\)"),
+    "base of a head": (
+        {"name": "ppo", "critic": {"base": "runs/prm"}},
+        "base is 'runs/prm', but a critic 'head' reads",
+    ),
     "critic warmup": ({"name": "ppo", "critic": {"warmup": -1}}, r"warmup \(-1\) is negative"),
     "clip without ratio": ({"name": "rloo", "clip": {"kind": "min"}}, "clip bounds the importance ratio, but ratio is"),
     "low above 1": ({"name": "grpo", "clip": {"low": 1.5}}, r"\[1 - 1.5, 1 \+ 0.2\] are not an interval"),

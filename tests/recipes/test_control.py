@@ -263,3 +263,9 @@ def test_lengths_of_episodes():
 def test_configurations_that_cannot_be_are_refused(more, message):
     with pytest.raises(ConfigError, match=message):
         ControlConfig(**more)
+
+
+def test_a_critic_from_elsewhere_is_refused(tmp_path, capsys):
+    base = ["--algorithm.critic.kind", "separate", "--algorithm.critic.base", "runs/prm"]
+    assert main(["control", str(CONFIG), "--output", str(tmp_path / "run"), *base]) == 2
+    assert "critic.base is 'runs/prm'; expected none" in capsys.readouterr().err

@@ -262,6 +262,7 @@ def test_who_carries_it_out(changes, recipe):
         {"method": "gcl", "train_horizon": 5, "discriminator": DiscriminatorConfig(fragment=6)},
         {"method": "maxent", "environment": ""},
         {"method": "spin"},
+        {"method": "airl", "form": "logit"},
         {"resume": True, "overwrite": True},
     ],
 )

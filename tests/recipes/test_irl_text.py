@@ -11,9 +11,11 @@ from prefrl.config import IRLConfig
 from prefrl.errors import ConfigError
 from prefrl.evaluate.run_folder import read
 from prefrl.evaluate.statistics import wilson
+from prefrl.model.critic import make_critic
 from prefrl.model.load import load
 from prefrl.parsing import parse
 from prefrl.policy.algorithms import resolve
+from prefrl.recipes import irl_text
 from prefrl.recipes.irl import algorithm_of, check_log_pi
 from prefrl.recipes.irl_text import check
 from prefrl.recipes.irl_text_data import TextData
@@ -83,6 +85,19 @@ def test_a_resumed_run_is_the_run(method, model, demos, tmp_path):
     assert method != "gail" or all(line["critic/drift"] > 0 for line in later if line["phase"] == "train")
     assert [line for line in figures(resumed) if line["step"] > 2] == later
     assert [line["step"] for line in figures(resumed, ("train",))] == [1, 2, 3, 4]
+
+
+def test_a_critic_is_read_as_configured(model, demos, tmp_path, monkeypatch):
+    made = []
+
+    def noted(*given, **how):
+        made.append(how["reading"])
+        return make_critic(*given, **how)
+
+    monkeypatch.setattr(irl_text, "make_critic", noted)
+    algorithm = "{name: ppo, critic: {kind: separate, low: -2.0, high: 3.0, aggregate: min}, kl: {coef: 0.0}}"
+    go("gail", model, demos, tmp_path / "out", "--algorithm", algorithm, "--steps", "1")
+    assert (made[0].low, made[0].high, made[0].aggregate) == (-2.0, 3.0, "min")
 
 
 def config(*flags, method="airl"):
