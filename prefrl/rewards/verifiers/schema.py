@@ -12,7 +12,7 @@ from prefrl.errors import ConfigError, RewardError
 from prefrl.rewards.verifiers.common import Verifier, gold_of
 from prefrl.rewards.verifiers.json_reward import find_object
 from prefrl.rewards.verifiers.pool import Done, shared
-from prefrl.rewards.verifiers.verdict import Status, Verdict, failure, graded
+from prefrl.rewards.verifiers.verdict import Status, Verdict, failure, unreadable
 from prefrl.types import Rollout
 
 TIMEOUT = 1.0  # seconds of work for one completion
@@ -85,7 +85,7 @@ def _verdict(done: Done, credit: str) -> Verdict:
     if done.status is not Status.OK:
         return failure(done.evidence, done.status)
     if done.value is None:
-        return graded(parsed=False, correct=False, evidence="no JSON object")
+        return unreadable("no JSON object", "fields", "strict")
     share, errors = done.value
     parts = {"parsed": 1.0, "fields": share, "strict": float(not errors)}
     score = share if credit == "fraction" else parts["strict"]

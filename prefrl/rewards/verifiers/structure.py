@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from prefrl.errors import ConfigError
 from prefrl.rewards.verifiers.common import Verifier
-from prefrl.rewards.verifiers.verdict import Status, Verdict, graded
+from prefrl.rewards.verifiers.verdict import Status, Verdict, graded, unreadable
 from prefrl.types import Rollout
 
 _NAME = re.compile(r"[A-Za-z_][\w.-]*")
@@ -64,7 +64,7 @@ def xml_format(tags: Sequence[str], *, only: bool = True, filled: bool = True) -
     def check(rollout: Rollout) -> Verdict:
         found = elements(rollout.text, names)
         if found is None:
-            return graded(parsed=False, correct=False, evidence="the tags are not well nested")
+            return unreadable("the tags are not well nested", "tags", "strict")
         all_ = [element.name for element in found]
         said = [e.name for e in found if e.depth == 0 and (rollout.text[e.inside].strip() or not filled)]
         share = sum(said.count(name) == all_.count(name) == 1 for name in names) / len(names)

@@ -77,6 +77,11 @@ def failure(why: str, status: Status = Status.ERROR) -> Verdict:
     return Verdict(status=status, evidence=why)
 
 
+def unreadable(evidence: str, *parts: str) -> Verdict:
+    """0, with the parts that a readable answer has, all 0: their means are over all answers then."""
+    return Verdict(status=Status.INVALID, score=0.0, parts=dict.fromkeys(("parsed", *parts), 0.0), evidence=evidence)
+
+
 def graded(*, parsed: bool, correct: bool, evidence: str = "") -> Verdict:
     """1 or 0 with parts: mean(parsed) is the parse rate, sum(correct) / sum(parsed) the accuracy given it."""
     return Verdict(

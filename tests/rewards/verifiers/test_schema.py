@@ -42,6 +42,7 @@ def test_credit_field_by_field(rollout, text, fields, strict):
 def test_no_object_and_nothing_else_is_unreadable(rollout, text):
     (verdict,) = json_schema(PERSON).verdicts([rollout(text)])
     assert (str(verdict.status), verdict.score) == ("invalid", 0.0)
+    assert verdict.parts == {"parsed": 0.0, "fields": 0.0, "strict": 0.0}  # as of an object, so that means are over all
 
 
 def test_schemas_come_from_a_file_or_a_column(rollout, tmp_path):

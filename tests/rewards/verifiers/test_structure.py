@@ -34,7 +34,8 @@ def test_tags_stand_once_in_order_and_truly_nested(rollout, text, score, parsed)
     (verdict,) = xml_format(["a", "b"]).verdicts([rollout(text)])
     assert verdict.score == pytest.approx(score)
     assert verdict.parts["parsed"] == parsed
-    assert verdict.parts.get("strict", 0.0) == float(score == 1.0)
+    assert set(verdict.parts) == {"parsed", "tags", "strict"}  # of every answer, so that means are over all
+    assert verdict.parts["strict"] == float(score == 1.0)
 
 
 def test_tags_may_be_empty_and_stand_among_words_where_that_is_allowed(rollout):
