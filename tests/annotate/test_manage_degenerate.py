@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -141,9 +142,11 @@ def pages(studio: Studio, request: object) -> dict[str, str]:
     shown["adjudicate"] = adjudicate.Adjudicate(studio).show(request, 1, "")[1]
     shown["people"] = people.People(studio).show(request, "")
     shown["settings"] = settings.Settings(studio).show(request)[-1]
+    person = studio.person_of(request)
     for task in studio.store.tasks():
         shown[f"item {task.id}"] = items.Items(studio)._item(task.id)
-        shown[f"dispute {task.id}"] = adjudicate.Adjudicate(studio)._item(task.id)[0]
+        for who in (person, replace(person, role="reviewer")):
+            shown[f"dispute {task.id} {who.role}"] = adjudicate.Adjudicate(studio)._item(task.id, who)[0]
     return shown
 
 
