@@ -25,13 +25,19 @@ def falling():
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    ("method", "form"), [("airl", "logit"), ("gail", "logit"), ("gail", "neg_log_one_minus_d"), ("gail", "log_d")]
+    "named",
+    [
+        {"method": "airl"},
+        {"method": "gail", "form": "logit"},
+        {"method": "gail", "form": "neg_log_one_minus_d"},
+        {"method": "gail", "form": "log_d"},
+    ],
+    ids=lambda named: "-".join(named.values()),
 )
-def test_whoever_imitates_one_that_falls_falls(method, form, falling):
+def test_whoever_imitates_one_that_falls_falls(named, falling):
     """Rewards that know nothing of the expert but pay for living would balance the pole instead."""
     config = IRLConfig(
-        method=method,
-        form=form,
+        **named,
         environment="CartPole-v1",
         discount=0.98,
         policy=ModelConfig(lr=3e-3, max_grad_norm=0.5),
