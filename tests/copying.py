@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 from dataclasses import dataclass
 
@@ -80,10 +81,12 @@ def optimizer_of(spec, policy, *, lr=1e-3, critic_lr=1e-2):
     return PolicyOptimizer(engine, Copied(), algorithm, critic=critic)
 
 
-def learn(optimizer, seed, steps=STEPS):
-    """Mean reward of every step."""
-    rng = random.Random(seed)
-    return [optimizer.step(prompts(rng), seed=seed * 100_000 + step).metrics["reward/mean"] for step in range(steps)]
+def learn(optimizer, seed, steps=STEPS, *, enough=math.inf):
+    """Mean reward of every step, until ten steps in a row have reached `enough` on average."""
+    rng, curve = random.Random(seed), []
+    while len(curve) < steps and (len(curve) < 20 or sum(curve[-10:]) / 10 < enough):
+        curve.append(optimizer.step(prompts(rng), seed=seed * 100_000 + len(curve)).metrics["reward/mean"])
+    return curve
 
 
 def ends(curve):

@@ -13,6 +13,7 @@ from prefrl.config.parts import (
     LabelConfig,
     LengthConfig,
     ModelConfig,
+    ResumableConfig,
     RewardModelConfig,
     RunConfig,
     SamplingConfig,
@@ -23,7 +24,7 @@ from prefrl.config.parts import (
 
 
 @dataclass(frozen=True, kw_only=True)
-class SFTConfig(RunConfig):
+class SFTConfig(ResumableConfig):
     """Supervised fine-tuning on completions.
 
     Attributes:
@@ -40,9 +41,13 @@ class SFTConfig(RunConfig):
     batch_size: int = 16
     max_tokens: int = 1024
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        require(self.epochs >= 1 and self.batch_size >= 1, "epochs or batch_size is below 1", "1 or more")
+
 
 @dataclass(frozen=True, kw_only=True)
-class RewardConfig(RunConfig):
+class RewardConfig(ResumableConfig):
     """A reward model from pairs, ties and ranked lists.
 
     Attributes:
@@ -82,6 +87,7 @@ class RewardConfig(RunConfig):
     long: Literal["refuse", "cut"] = "refuse"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require_choices(self)
         require(self.epochs >= 1 and self.batch_size >= 1, "epochs or batch_size is below 1", "1 or more")
         require(self.patience >= 0 and self.center >= 0, "patience or center is negative", "0 or more")
@@ -90,7 +96,7 @@ class RewardConfig(RunConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DPOConfig(RunConfig):
+class DPOConfig(ResumableConfig):
     """Preference optimization on given pairs, or on completions judged one by one.
 
     Attributes:
@@ -113,11 +119,12 @@ class DPOConfig(RunConfig):
     cache_reference: bool = True
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(self.epochs >= 1 and self.batch_size >= 1, "epochs or batch_size is below 1", "1 or more")
 
 
 @dataclass(frozen=True, kw_only=True)
-class RLConfig(RunConfig):
+class RLConfig(ResumableConfig):
     """Policy optimization against any reward source.
 
     Attributes:
@@ -157,6 +164,7 @@ class RLConfig(RunConfig):
     on_alarm: Literal["warn", "stop"] = "warn"
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require_choices(self)
         require(self.steps >= 1, f"steps is {self.steps}", "1 or more")
         require(self.max_turns >= 1, f"max_turns is {self.max_turns}", "1 or more")
@@ -169,7 +177,7 @@ class RLConfig(RunConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RejectionConfig(RunConfig):
+class RejectionConfig(ResumableConfig):
     """Rejection-sampling self-training: sample, keep what the rewards accept, fine-tune on it, and again.
 
     Attributes:
@@ -207,6 +215,7 @@ class RejectionConfig(RunConfig):
     max_error_fraction: float = 0.1
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(self.rounds >= 1 and self.epochs >= 1, "rounds or epochs is below 1", "1 or more")
         require(self.samples >= 1 and self.batch_size >= 1, "samples or batch_size is below 1", "1 or more")
         require(self.prompts_per_round >= 0, f"prompts_per_round is {self.prompts_per_round}", "0 (all) or more")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from prefrl.config.irl import ActorConfig
-from prefrl.config.parts import ModelConfig, RunConfig, require, require_choices
+from prefrl.config.parts import ModelConfig, ResumableConfig, require, require_choices
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ class CloneConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ControlConfig(RunConfig):
+class ControlConfig(ResumableConfig):
     """A policy for an environment of gymnasium.
 
     Attributes:
@@ -99,6 +99,7 @@ class ControlConfig(RunConfig):
     max_error_fraction: float = 0.1
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require(bool(self.environment), "environment is empty", "a name of gymnasium, such as CartPole-v1")
         for name in ("episodes", "updates", "eval_episodes"):
             require(getattr(self, name) >= 1, f"{name} is {getattr(self, name)}", "1 or more")

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from prefrl.config.irl_text import TextConfig
-from prefrl.config.parts import DataConfig, ModelConfig, RunConfig, SamplingConfig, require, require_choices
+from prefrl.config.parts import DataConfig, ModelConfig, ResumableConfig, SamplingConfig, require, require_choices
 
 Method = Literal["maxent", "gcl", "gail", "airl", "spin"]
 Input = Literal["state", "action", "next_state", "done"]
@@ -131,7 +131,7 @@ class DiscriminatorConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class IRLConfig(RunConfig):
+class IRLConfig(ResumableConfig):
     """A reward, and a policy, from demonstrations.
 
     Attributes:
@@ -166,8 +166,6 @@ class IRLConfig(RunConfig):
         minibatches: of control: parts of a pass, an update on each.
         eval_every: rounds between evaluations; 0 evaluates at start and end only.
         eval_samples: episodes (or completions per held-out prompt) at an evaluation.
-        checkpoint_every: rounds between checkpoints to resume from; 0 keeps the last only.
-        resume: go on with the run in the output folder from its last checkpoint; steps may be raised.
         max_error_fraction: largest share of unscored rollouts in a round before the run stops.
     """
 
@@ -196,8 +194,6 @@ class IRLConfig(RunConfig):
     minibatches: int = 1
     eval_every: int = 0
     eval_samples: int = 1
-    checkpoint_every: int = 0
-    resume: bool = False
     max_error_fraction: float = 0.1
 
     @property
@@ -206,6 +202,7 @@ class IRLConfig(RunConfig):
         return self.discount or (CONTROL_DISCOUNT if self.environment else TEXT_DISCOUNT)
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require_choices(self)
         require(0.0 < self.beta < math.inf, f"beta is {self.beta}", "a positive number")
         require(0.0 <= self.discount <= 1.0, f"discount is {self.discount}", "a number in [0, 1], 0 for the default")
@@ -214,11 +211,10 @@ class IRLConfig(RunConfig):
         require(self.steps >= 1 and self.updates >= 1, "steps or updates is below 1", "1 or more")
         require(self.minibatches >= 1, f"minibatches is {self.minibatches}", "1 or more")
         require(self.prompts_per_step >= 1, f"prompts_per_step is {self.prompts_per_step}", "1 or more")
-        require(self.eval_every >= 0 and self.checkpoint_every >= 0, "eval_every or checkpoint_every < 0", "0 or more")
+        require(self.eval_every >= 0, f"eval_every is {self.eval_every}", "0 or more")
         require(self.eval_samples >= 1, f"eval_samples is {self.eval_samples}", "1 or more")
         require(self.demonstrations_limit >= 0, f"demonstrations_limit is {self.demonstrations_limit}", "0 or more")
         require(0 <= self.max_error_fraction <= 1, f"max_error_fraction is {self.max_error_fraction}", "a share")
-        require(not (self.resume and self.overwrite), "resume and overwrite are both set", "one of them")
         self._check_method()
 
     def _check_method(self) -> None:
@@ -233,6 +229,9 @@ class IRLConfig(RunConfig):
         require(whole, got, "0, or gcl in an environment")
         got = f"discriminator.fragment is {fragment} and episodes have {most} steps"
         require(not most or fragment <= most, got, "no more than these")
+        goes_on = self.resume or self.checkpoint_every
+        got = "method is maxent, and resume or checkpoint_every is set"
+        require(self.method != "maxent" or not goes_on, got, "neither: it is done in one go")
         got = f"method is {self.method} and environment {self.environment!r}"
         require(fits.get(self.method, True), got, "an environment for maxent, and none for spin")
         known = self.method == "gail" or self.form == FORM

@@ -276,3 +276,22 @@ class RunConfig:
     overwrite: bool = False
     seed: int = 0
     threads: int = 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResumableConfig(RunConfig):
+    """What every command that can go on with a run it did not finish shares.
+
+    Attributes:
+        checkpoint_every: steps between checkpoints to resume from, of which the last stays; 0 makes one every ten
+            minutes, and deletes it when the run is done.
+        resume: go on with the run in the output folder from its last checkpoint, bit for bit as if it had not stopped.
+            How far it goes may be raised.
+    """
+
+    checkpoint_every: int = 0
+    resume: bool = False
+
+    def __post_init__(self) -> None:
+        require(self.checkpoint_every >= 0, f"checkpoint_every is {self.checkpoint_every}", "0 or more")
+        require(not (self.resume and self.overwrite), "resume and overwrite are both set", "one of them")

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
-from prefrl.config.parts import DataConfig, RewardModelConfig, RunConfig, require, require_choices
+from prefrl.config.parts import DataConfig, ResumableConfig, RewardModelConfig, require, require_choices
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class StepsConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PRMConfig(RunConfig):
+class PRMConfig(ResumableConfig):
     """A process reward model: how likely each step of a solution is to be fine.
 
     Attributes:
@@ -80,6 +80,7 @@ class PRMConfig(RunConfig):
     threshold: float = 0.0
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require_choices(self)
         require(self.epochs >= 1 and self.batch_size >= 1, "epochs or batch_size is below 1", "1 or more")
         require(self.patience >= 0, f"patience is {self.patience}", "0 or more")

@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from prefrl.config.parts import DataConfig, ModelConfig, RunConfig, SamplingConfig, require, require_choices
+from prefrl.config.parts import DataConfig, ModelConfig, ResumableConfig, SamplingConfig, require, require_choices
 
 
 @dataclass(frozen=True, kw_only=True)
-class YesConfig(RunConfig):
+class YesConfig(ResumableConfig):
     """A yes-probability model: a language model that says whether an answer, or a history, will succeed.
 
     Attributes:
@@ -55,6 +55,7 @@ class YesConfig(RunConfig):
     max_error_fraction: float = 0.1
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require_choices(self)
         require(self.low < self.high, f"low is {self.low} and high {self.high}", "low below high")
         require(self.samples >= 1 and self.batch_size >= 1, "samples or batch_size is below 1", "1 or more")

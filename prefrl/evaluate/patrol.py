@@ -102,9 +102,9 @@ class Patrol:
         return self.recent[-1][0]
 
 
-def replay(data: RunData, phase: str = "train") -> list[Alarm]:
-    """What a patrol said along a run, read off its metrics again."""
-    patrol = Patrol()
+def replay(data: RunData, phase: str = "train", patrol: Patrol | None = None) -> list[Alarm]:
+    """What a patrol said along a run, read off its metrics again; the one that is given remembers it."""
+    patrol = patrol or Patrol()
     lines = [line for line in data.metrics if line.get("phase") == phase]
     numbers = [{k: float(v) for k, v in line.items() if isinstance(v, int | float)} for line in lines]
     return [alarm for line in numbers for alarm in patrol.look(int(line["step"]), line)]

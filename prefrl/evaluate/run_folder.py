@@ -34,6 +34,7 @@ from prefrl.evaluate.files import append_lines, to_plain, write_atomic, writing
 
 CONFIG, ENVIRONMENT, METRICS = "config.yaml", "environment.json", "metrics.jsonl"
 SAMPLES, STATUS, REPORT = "samples.jsonl", "status.json", "report.html"
+RESUME = "resume"  # the checkpoint that a run goes on from
 
 _REFUSALS = (ConfigError, DataError, ModelError)
 _ASKED = (CONFIG, ENVIRONMENT, STATUS, "reward.json", "loop.json")  # what a run leaves that has done nothing yet
@@ -288,7 +289,10 @@ def _claim(folder: Path, overwrite: bool) -> None:
         found = sorted(entry.name for entry in folder.iterdir()) if folder.exists() else []
     if STATUS in found:
         if not overwrite:
-            raise RunError(f"{folder} already holds {_describe(folder)}; choose another --output, or add --overwrite.")
+            more = " To go on with it: --resume." if (folder / "checkpoints" / RESUME).is_dir() else ""
+            raise RunError(
+                f"{folder} already holds {_describe(folder)}; choose another --output, or add --overwrite.{more}"
+            )
         with writing(folder):
             _empty(folder)
     elif found:

@@ -25,9 +25,12 @@ def atomic_folder(folder: str | Path) -> Iterator[Path]:
         scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}-", dir=target.parent))
         scratch.chmod(0o755)
         yield scratch
+        before = _before(target)
+        shutil.rmtree(before, ignore_errors=True)
         if target.exists():
-            shutil.rmtree(target)
+            target.rename(before)
         scratch.rename(target)
+        shutil.rmtree(before, ignore_errors=True)
     except Exception as error:
         if not _is_disk_error(error):
             raise
@@ -38,6 +41,18 @@ def atomic_folder(folder: str | Path) -> Iterator[Path]:
     finally:
         if scratch is not None and scratch.exists():
             shutil.rmtree(scratch, ignore_errors=True)
+
+
+def recover(folder: str | Path) -> None:
+    """Put back what stood in a folder before, where a kill came just as it was to be replaced."""
+    target = Path(folder)
+    if not target.exists() and _before(target).is_dir():
+        _before(target).rename(target)
+
+
+def _before(target: Path) -> Path:
+    """Where a folder stands aside while another takes its place."""
+    return target.with_name(f".{target.name}.before")
 
 
 def _is_disk_error(error: Exception) -> bool:

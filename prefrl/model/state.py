@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from prefrl.errors import RunError
-from prefrl.model.checkpoint import atomic_folder
+from prefrl.model.checkpoint import atomic_folder, recover
 
 TENSORS, TREE = "state.safetensors", "state.json"
 
@@ -32,6 +32,7 @@ def load_state(folder: str | Path) -> dict[str, Any]:
         RunError: there is none, or it cannot be read.
     """
     folder = Path(folder)
+    recover(folder)
     try:
         tree = json.loads((folder / TREE).read_text(encoding="utf-8"))
         state: dict[str, Any] = _unfolded(tree, load_file(folder / TENSORS))

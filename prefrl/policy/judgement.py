@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -245,6 +246,17 @@ class LabelModel(nn.Module):
             prior.backward()
         self._optimizer.step()
         self._optimizer.zero_grad()
+
+    def learning_state(self) -> dict[str, Any]:
+        """Parameters and optimizer, for an exact continuation; what `state_dict` has is enough to judge with."""
+        optimizer = None if self._optimizer is None else self._optimizer.state_dict()
+        return {"model": self.state_dict(), "optimizer": optimizer}
+
+    def load_learning_state(self, state: Mapping[str, Any]) -> None:
+        """Restore what `learning_state` returned."""
+        self.load_state_dict(state["model"])
+        if self._optimizer is not None:
+            self._optimizer.load_state_dict(state["optimizer"])
 
     def report(self) -> list[AnnotatorFigures]:
         """Figures of every annotator, the least reliable first."""

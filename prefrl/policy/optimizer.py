@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import torch
 from torch import Tensor
@@ -145,6 +145,18 @@ class PolicyOptimizer:
                 f"algorithm {algorithm.name!r} shows its teacher a solution, and nothing says where that stands. "
                 "Name its column, teacher.solution, or set distill.privileged to false."
             )
+
+    def state_dict(self) -> dict[str, Any]:
+        """What is remembered from step to step, for an exact continuation; policy, critic and reward have their own."""
+        kept = {"kl_coef": self.state.kl_coef, "means": list(self.state.means), "steps": self.state.steps}
+        return {"credit": kept, "probe": None if self.probe is None else self.probe.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
+        kept, probe = state["credit"], state["probe"]
+        first, second = kept["means"]
+        self.state = CreditState(kl_coef=kept["kl_coef"], means=(first, second), steps=kept["steps"])
+        self.probe = None if probe is None else Probe.from_state(probe)
 
     def step(self, prompts: Sequence[Prompt], *, seed: int, more: More | None = None) -> StepResult:
         """Sample a group per prompt, score, and update the policy once (or `updates` times).

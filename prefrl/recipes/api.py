@@ -19,7 +19,8 @@ from prefrl.model.load import load
 from prefrl.parsing import check_keys
 from prefrl.policy.algorithms import ALGORITHMS, resolve
 from prefrl.policy.parts import Algorithm
-from prefrl.recipes.common import fitting_prompts, report_read, start
+from prefrl.recipes.common import fitting_prompts, report_read
+from prefrl.recipes.resuming import opened
 from prefrl.recipes.rl import carry_out, key_of, kind_of, refuse
 from prefrl.recipes.teaching import check, with_solutions
 from prefrl.rewards.base import as_source
@@ -102,12 +103,12 @@ def optimize(
     adapted = None if isinstance(policy, str) else hasattr(policy.model, "peft_config")
     check(config, resolved, adapted=adapted)  # refuse what cannot work before anything is loaded
     refuse(config, resolved, adapted=adapted)
-    with start(config, kind_of(resolved)) as folder:
+    with opened(config, kind_of(resolved)) as (folder, checkpoints):
         model = load(policy, seed=config.seed) if isinstance(policy, str) else policy
         train, probe = _train_and_held_out(prompts, held_out, model, config)
         if resolved.distill.shows_solution:
             train, probe = (with_solutions(some, model, config) for some in (train, probe))
-        carry_out(folder, model, train, probe, source, config)
+        carry_out(folder, model, train, probe, source, config, checkpoints=checkpoints)
     return Run(folder.path, read(folder.path).metrics)
 
 

@@ -186,6 +186,17 @@ class Checked:
         learn = getattr(self.source, "update", None)
         return {**metrics, **((learn(rollouts, scores) or {}) if learn is not None else {})}
 
+    def state_dict(self) -> dict[str, Any]:
+        """The source's running state; empty where it keeps none."""
+        kept = getattr(self.source, "state_dict", None)
+        return dict(kept()) if kept is not None else {}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
+        load = getattr(self.source, "load_state_dict", None)
+        if load is not None and state:
+            load(state)
+
 
 def record_reward(source: RewardSource, *folders: Path) -> None:
     """Leave reward.json in every folder: what the reward is made of, so that old rollouts can be told apart."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, cast
 
 from prefrl.config import ControlConfig
 from prefrl.data.demonstrations import load_demonstrations, save_demonstrations
@@ -14,7 +14,7 @@ from prefrl.evaluate.progress import Progress
 from prefrl.evaluate.report import standard_sections, write_report
 from prefrl.evaluate.run_folder import RunFolder, read
 from prefrl.model.control import ControlPolicy, control_policy
-from prefrl.recipes.common import Checked, final_checkpoint, record_reward, start
+from prefrl.recipes.common import Checked, final_checkpoint, record_reward
 from prefrl.recipes.control_learner import (
     ControlLearner,
     clone,
@@ -25,6 +25,7 @@ from prefrl.recipes.control_learner import (
     returns_of,
 )
 from prefrl.recipes.irl import check_paid
+from prefrl.recipes.resuming import Checkpoints, opened, up_to
 from prefrl.rewards.base import attach
 from prefrl.rewards.specs import build
 from prefrl.types import Rollout
@@ -38,7 +39,7 @@ def run(config: ControlConfig) -> RunFolder:
     algorithm = resolve_control(config.algorithm)
     source = build(config.rewards)
     check_paid(source, algorithm, moving=config.control.normalise)
-    with start(config, "control") as folder:
+    with opened(config, "control") as (folder, checkpoints):
         policy = policy_of(config)
         what = f"{policy.actions} actions" if not policy.record["low"] else f"actions of {policy.actions} numbers"
         print(f"{config.environment}: {policy.observation_size} numbers seen, {what}; algorithm {algorithm.name}")
@@ -56,7 +57,7 @@ def run(config: ControlConfig) -> RunFolder:
         )
         attach(source, learner.engine)
         record_reward(source, folder.path)
-        summary = learn(folder, learner, config)
+        summary = learn(folder, learner, config, checkpoints)
         learner.engine.save(final_checkpoint(folder))
         if learner.critic is not None:
             learner.critic.save(folder.checkpoints / "critic")
@@ -99,14 +100,20 @@ def policy_of(config: ControlConfig) -> ControlPolicy:
     )
 
 
-def learn(folder: RunFolder, learner: ControlLearner, config: ControlConfig) -> dict[str, Any]:
-    """The loop, with evaluations on the way; the figures that sum it up."""
-    summary: dict[str, Any] = {f"start/{k}": v for k, v in _evaluate(folder, learner.policy, config, 0).items()}
-    if config.cloning.demonstrations:
-        summary["cloned"] = _clone(folder, learner.policy, config)
+def learn(
+    folder: RunFolder, learner: ControlLearner, config: ControlConfig, checkpoints: Checkpoints | None = None
+) -> dict[str, Any]:
+    """The loop, with evaluations and checkpoints on the way; the figures that sum it up."""
+    checkpoints = checkpoints or Checkpoints()
+    reward = cast("Checked", learner.optimizer.reward)
+    done = learner.rounds = checkpoints.restore(stands=_stands, **learner.parts(), reward=reward)
+    if not done:
+        _evaluate(folder, learner.policy, config, 0)
+        if config.cloning.demonstrations:
+            _clone(folder, learner.policy, config)
     figures: dict[str, float] = {}
-    with Progress(learner.optimizer.algorithm.name, total=config.steps) as progress:
-        for step in range(1, config.steps + 1):
+    with Progress(learner.optimizer.algorithm.name, total=config.steps - done) as progress:
+        for step in range(done + 1, config.steps + 1):
             found = learner.step()
             metrics = {**found.metrics, **_returns(found.rollouts)}
             folder.log(step, metrics)
@@ -114,16 +121,26 @@ def learn(folder: RunFolder, learner: ControlLearner, config: ControlConfig) -> 
             reached = metrics.get("return/mean", -float("inf")) >= config.target
             if reached or (config.eval_every and step % config.eval_every == 0) or step == config.steps:
                 figures = _evaluate(folder, learner.policy, config, step)
-            if reached and figures["return/mean"] >= config.target:
+            good = reached and figures["return/mean"] >= config.target
+            checkpoints.after(step, last=good or step == config.steps)
+            if good:
                 progress.note(
                     f"Round {step}: mean return {figures['return/mean']:.1f}, the target; the run ends early."
                 )
                 break
-    figures = figures or _evaluate(folder, learner.policy, config, 0)
-    return summary | {f"end/{name}": value for name, value in figures.items()} | {"rounds": learner.rounds}
+    data = read(folder.path)
+    ends = ((name, data.series(name, "eval")[1]) for name in data.names("eval"))
+    cloned = {name: data.series(name, "clone")[1][-1] for name in data.names("clone")}
+    summary = {f"{when}/{name}": values[at] for name, values in ends for when, at in (("start", 0), ("end", -1))}
+    return summary | ({"cloned": cloned} if cloned else {}) | {"rounds": learner.rounds}
 
 
-def _clone(folder: RunFolder, policy: ControlPolicy, config: ControlConfig) -> dict[str, float]:
+def _stands(line: Mapping[str, Any], step: int) -> bool:
+    """Whether a line was written by the end of a step; passes of cloning come before the first."""
+    return line.get("phase") == "clone" or up_to(line, step)
+
+
+def _clone(folder: RunFolder, policy: ControlPolicy, config: ControlConfig) -> None:
     spec = config.cloning
     demonstrations = load_demonstrations(spec.demonstrations)
     demonstrations = demonstrations[: spec.limit or None]
@@ -135,7 +152,6 @@ def _clone(folder: RunFolder, policy: ControlPolicy, config: ControlConfig) -> d
     folder.log(len(losses), figures, phase="clone")
     shown = f", mean return {figures['return/mean']:.1f}" if "return/mean" in figures else ""
     print(f"Cloned {len(demonstrations)} demonstrations: {losses[-1]:.3f} nats an action{shown}")
-    return {"nll": losses[-1], **figures}
 
 
 def _evaluate(folder: RunFolder, policy: ControlPolicy, config: ControlConfig, step: int) -> dict[str, float]:

@@ -17,6 +17,7 @@ from prefrl.policy.gather import Scorer
 from prefrl.policy.minibatches import Minibatches
 from prefrl.policy.optimizer import PolicyOptimizer, learn_completions
 from prefrl.policy.parts import Algorithm
+from prefrl.recipes.resuming import Stateful
 from prefrl.types import Prompt, Rollout, Row, StepResult
 
 # What small networks need of an algorithm, whose defaults are those of language models.
@@ -43,6 +44,17 @@ class ControlLearner:
     episodes: int
     seed: int
     rounds: int = 0
+
+    def parts(self) -> dict[str, Stateful | None]:
+        """All that an exact continuation needs but the reward, by name. Modules have normalisers that engines lack."""
+        critic = None if self.critic is None else self.critic.engine
+        return {
+            "policy": self.policy.module,
+            "engine": self.engine,
+            "critic": None if critic is None else critic.actor.module,
+            "critic_engine": critic,
+            "optimizer": self.optimizer,
+        }
 
     def step(self) -> StepResult:
         """Sample episodes, score them, update the policy, and let its normaliser see what was seen."""

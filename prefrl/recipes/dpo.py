@@ -28,11 +28,11 @@ from prefrl.recipes.common import (
     last_metrics,
     load_policy,
     report_read,
-    start,
     train_and_held_out,
 )
 from prefrl.recipes.pairs import Rows, fitting, passes, policy_rows, weighted
 from prefrl.recipes.reference import reference_logps
+from prefrl.recipes.resuming import Checkpoints, numbered, opened
 from prefrl.recipes.unpaired import Judged, single_rows, to_judgements
 from prefrl.types import Batch, Pair, Row
 
@@ -41,7 +41,7 @@ def run(config: DPOConfig) -> RunFolder:
     """Train a policy on pairs as configured; everything is left in the run folder."""
     spec = pair_spec(config)  # refuse an illegal algorithm before anything is loaded
     what = "pairs" if spec.paired else "judgements"
-    with start(config, "dpo") as folder:
+    with opened(config, "dpo") as (folder, checkpoints):
 
         def convert(table: Table) -> Read[Any]:
             return to_judgements(table, paired=spec.paired, max_bad_fraction=config.data.max_dropped_fraction)
@@ -49,7 +49,7 @@ def run(config: DPOConfig) -> RunFolder:
         train, held_out = train_and_held_out(config.data, convert, config.seed, what)
         print(f"{len(train)} training {what}, {len(held_out)} held out. Loading {config.policy.name} ...", flush=True)
         policy = load_policy(config.policy, config.seed)
-        engine = optimize_pairs(folder, policy, train, held_out, config)
+        engine = optimize_pairs(folder, policy, train, held_out, config, checkpoints=checkpoints)
         engine.save(final_checkpoint(folder))
         conclude(folder, last_metrics(folder, "train", "eval"))
     return folder
@@ -73,6 +73,7 @@ def optimize_pairs(
     *,
     phase: str = "train",
     sampled: SamplingConfig | None = None,
+    checkpoints: Checkpoints | None = None,
 ) -> Engine:
     """The loop over batches of pairs; held-out pairs are measured before, and after every pass.
 
@@ -90,18 +91,18 @@ def optimize_pairs(
         rows = [row for sides in (*pairs, *probe) for row in sides]
         for row, logps in zip(rows, reference_logps(engine, rows, cache=config.cache_reference), strict=True):
             row.streams["ref_logps"] = logps
-    if probe:
+    checkpoints = checkpoints or Checkpoints()
+    done = checkpoints.restore(engine=engine)
+    if probe and not done:
         folder.log(0, held_out_metrics(engine, probe, spec), phase="eval")
-    step = 0
-    with Progress(resolve(config.algorithm).name, total=steps) as progress:
-        for batches in plan:
-            for batch in batches:
-                step += 1
-                metrics = learn_pairs(engine, weighted(batch), spec)
-                folder.log(step, metrics, phase=phase)
-                progress.step(loss=metrics["loss"], accuracy=metrics["accuracy"], margin=metrics["margin"])
-            if probe:
+    with Progress(resolve(config.algorithm).name, total=steps - done) as progress:
+        for step, batch, ends_pass in numbered(plan, done):
+            metrics = learn_pairs(engine, weighted(batch), spec)
+            folder.log(step, metrics, phase=phase)
+            if probe and ends_pass:
                 folder.log(step, held_out_metrics(engine, probe, spec), phase="eval")
+            checkpoints.after(step, last=step == steps)
+            progress.step(loss=metrics["loss"], accuracy=metrics["accuracy"], margin=metrics["margin"])
     for note in falling_logps(read(folder.path), phase):
         print(f"Note: {note}", flush=True)
     return engine

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from typing import Generic, Protocol, TypeVar
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Generic, Protocol, TypeVar
 
 from prefrl.config import RewardModelConfig
 from prefrl.types import Row
@@ -52,6 +52,14 @@ class Keeper(Generic[T]):
     def shown(self) -> dict[str, float]:
         """The best NLL so far for the progress bar; nothing before the first look."""
         return {"held_out_nll": self.best} if math.isfinite(self.best) else {}
+
+    def state_dict(self) -> dict[str, Any]:
+        """What is remembered, for an exact continuation."""
+        return {"best": self.best, "worse": self.worse, "kept": self._kept}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
+        self.best, self.worse, self._kept = state["best"], state["worse"], state["kept"]
 
     def restore(self) -> None:
         """Put the best back; without a look nothing changes."""

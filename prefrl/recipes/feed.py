@@ -81,7 +81,7 @@ class Feed:
         """
         return {"feed/active": float(len(self._plan.present())), **self._plan.metrics(), **self._figures}
 
-    def state(self) -> dict[str, Any]:
+    def state_dict(self) -> dict[str, Any]:
         """Everything that decides what comes next, as JSON has it."""
         return {
             "prompts": self._fingerprint(),
@@ -92,8 +92,8 @@ class Feed:
             "plan": self._plan.state(),
         }
 
-    def load_state(self, state: Mapping[str, Any]) -> None:
-        """Go on from a `state` of the same prompts and curriculum.
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Go on from a `state_dict` of the same prompts and curriculum.
 
         Raises:
             RunError: the state is that of others.

@@ -8,12 +8,12 @@ from prefrl.config import IRLConfig
 from prefrl.evaluate.progress import Progress
 from prefrl.evaluate.report import standard_sections, write_report
 from prefrl.evaluate.run_folder import RunFolder, read
-from prefrl.model.state import save_state
 from prefrl.recipes.common import final_checkpoint, quiet, record_reward
 from prefrl.recipes.irl import algorithm_of
-from prefrl.recipes.irl_files import RESUME, opened, taken_over
+from prefrl.recipes.irl_files import stands
 from prefrl.recipes.irl_report import irl_section, irl_title
 from prefrl.recipes.irl_study import Study, prepare, warm_up
+from prefrl.recipes.resuming import Checkpoints, opened
 
 SHOWN = {
     "episode/return": "return",
@@ -28,20 +28,20 @@ def run(config: IRLConfig) -> RunFolder:
     """Learn a reward and a policy as configured; everything is left in the run folder."""
     algorithm = algorithm_of(config)
     quiet()
-    with opened(config) as (folder, state):
+    with opened(config, "irl") as (folder, checkpoints):
         study = prepare(config, algorithm)
         demonstrations = study.reward.demonstrations
         print(f"{len(demonstrations)} demonstrations; {config.method}, policy by {algorithm.name}", flush=True)
-        first = taken_over(folder, study, state)
-        if state is None:
+        first = checkpoints.restore(stands=stands, **study.parts())
+        if not first:
             warm_up(study)
             folder.log(0, study.evaluation()[0], phase="eval")
-        _rounds(folder, study, first)
+        _rounds(folder, study, checkpoints, first)
         _conclude(folder, study)
     return folder
 
 
-def _rounds(folder: RunFolder, study: Study, first: int) -> None:
+def _rounds(folder: RunFolder, study: Study, checkpoints: Checkpoints, first: int) -> None:
     config = study.config
     with Progress(config.method, total=config.steps - first) as progress:
         for step in range(first + 1, config.steps + 1):
@@ -50,8 +50,7 @@ def _rounds(folder: RunFolder, study: Study, first: int) -> None:
             folder.log(step, {**metrics, "seconds": time.perf_counter() - began})
             if step == config.steps or (config.eval_every and step % config.eval_every == 0):
                 folder.log(step, study.evaluation()[0], phase="eval")
-            if step == config.steps or (config.checkpoint_every and step % config.checkpoint_every == 0):
-                save_state(folder.checkpoints / RESUME, study.state_dict(step))
+            checkpoints.after(step, last=step == config.steps)
             progress.step({label: metrics[name] for name, label in SHOWN.items() if name in metrics})
 
 

@@ -5,14 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 from prefrl.config import IRLConfig
 from prefrl.data.demonstrations import load_demonstrations
 from prefrl.errors import ConfigError
 from prefrl.model.control import ControlPolicy, control_policy
-from prefrl.policy.credit import CreditState
-from prefrl.policy.critic_metrics import Probe
 from prefrl.policy.parts import Algorithm
 from prefrl.recipes.common import Checked
 from prefrl.recipes.control_learner import (
@@ -27,6 +24,7 @@ from prefrl.recipes.control_learner import (
     returns_of,
 )
 from prefrl.recipes.irl import algorithm_of, check_paid, pay_of
+from prefrl.recipes.resuming import Stateful
 from prefrl.rewards.inverse.airl import Airl
 from prefrl.rewards.inverse.discriminator import Method
 from prefrl.rewards.inverse.forms import LogPi
@@ -86,38 +84,9 @@ class Study:
         known = returns_of(self.reward.demonstrations)
         return sum(known) / len(known) if known else None
 
-    def state_dict(self, step: int) -> dict[str, Any]:
-        """All that an exact continuation after a step needs."""
-        learner, credit = self.learner, self.learner.optimizer.state
-        critic: dict[str, Any] = {}
-        if learner.critic is not None:
-            actor = learner.critic.engine.actor
-            critic = {"module": actor.module.state_dict(), "engine": learner.critic.engine.state_dict()}
-        return {
-            "step": step,
-            "policy": self.policy.module.state_dict(),
-            "engine": learner.engine.state_dict(),
-            "critic": critic,
-            "reward": self.reward.state_dict(),
-            "credit": {"kl_coef": credit.kl_coef, "means": list(credit.means), "steps": credit.steps},
-            "probe": {} if learner.optimizer.probe is None else learner.optimizer.probe.state_dict(),
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> int:
-        """Restore what `state_dict` returned; the step it was taken after."""
-        learner, credit = self.learner, state["credit"]
-        self.policy.module.load_state_dict(state["policy"])
-        learner.engine.load_state_dict(state["engine"])
-        if learner.critic is not None:
-            learner.critic.engine.actor.module.load_state_dict(state["critic"]["module"])
-            learner.critic.engine.load_state_dict(state["critic"]["engine"])
-        self.reward.load_state_dict(state["reward"])
-        means = credit["means"]
-        learner.optimizer.state = CreditState(
-            kl_coef=credit["kl_coef"], means=(means[0], means[1]), steps=credit["steps"]
-        )
-        learner.optimizer.probe = Probe.from_state(state["probe"]) if state["probe"] else None
-        return int(state["step"])
+    def parts(self) -> dict[str, Stateful | None]:
+        """All that an exact continuation needs, by name."""
+        return {**self.learner.parts(), "reward": self.reward}
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, cast
+from typing import cast
 
 from prefrl.config import IRLConfig
 from prefrl.errors import ConfigError
@@ -13,17 +13,15 @@ from prefrl.evaluate.run_folder import RunFolder
 from prefrl.model.critic import Critic, Reading, make_critic
 from prefrl.model.engine import Engine
 from prefrl.model.language import LanguageModel
-from prefrl.model.state import save_state
-from prefrl.policy.credit import CreditState
-from prefrl.policy.critic_metrics import Probe
 from prefrl.policy.metrics import rollout_metrics
 from prefrl.policy.optimizer import PolicyOptimizer
 from prefrl.policy.parts import Algorithm
 from prefrl.recipes.common import Checked, batches, final_checkpoint, load_policy, quiet, sample_rows
 from prefrl.recipes.irl import algorithm_of, check_log_pi, pay_of
-from prefrl.recipes.irl_files import RESUME, WARM_START, opened, taken_over
+from prefrl.recipes.irl_files import WARM_START, stands
 from prefrl.recipes.irl_text_data import TextData, fine_tune, load_demonstrations
 from prefrl.recipes.irl_text_report import TextEvaluation, conclude_text
+from prefrl.recipes.resuming import Checkpoints, Stateful, opened
 from prefrl.rewards.inverse.discriminator import Fit
 from prefrl.rewards.inverse.forms import LogPi
 from prefrl.rewards.inverse.text import TextInverse, TextNetSpec, check_pay
@@ -48,13 +46,13 @@ def run(config: IRLConfig) -> RunFolder:
     algorithm = algorithm_of(config)
     check(config, algorithm)
     quiet()
-    with opened(config) as (folder, state):
+    with opened(config, "irl") as (folder, checkpoints):
         data = load_demonstrations(config)
         print(f"{data.summary()}; {config.method}, algorithm {algorithm.name}. Loading {config.policy.name} ...")
         policy = load_policy(config.policy, config.seed)
         data = data.fitting(policy, config)
         study = prepare(folder, policy, data, algorithm, config)
-        improve(study, taken_over(folder, study, state))
+        improve(study, checkpoints)
         study.engine.save(final_checkpoint(folder))
         if study.source.log_pi is not None:  # gail leaves none behind
             study.reward().save(folder.checkpoints / "reward")
@@ -124,30 +122,10 @@ class Study:
             return self.source.export()
         return TextReward(self.source.model, beta=1.0, method="gail")
 
-    def state_dict(self, step: int) -> dict[str, object]:
-        """All that an exact continuation after a step needs."""
-        credit, critic, probe = self.optimizer.state, self.critic, self.optimizer.probe
-        return {
-            "step": step,
-            "engine": self.engine.state_dict(),
-            "critic": {} if critic is None else critic.engine.state_dict(),
-            "reward": self.source.state_dict(),
-            "credit": {"kl_coef": credit.kl_coef, "means": list(credit.means), "steps": credit.steps},
-            "probe": {} if probe is None else probe.state_dict(),
-        }
-
-    def load_state_dict(self, state: Mapping[str, Any]) -> int:
-        """Go on from a checkpoint; the step it was taken after."""
-        self.engine.load_state_dict(state["engine"])
-        if self.critic is not None:
-            self.critic.engine.load_state_dict(state["critic"])
-        self.source.load_state_dict(state["reward"])
-        credit = state["credit"]
-        self.optimizer.state = CreditState(
-            kl_coef=credit["kl_coef"], means=(credit["means"][0], credit["means"][1]), steps=credit["steps"]
-        )
-        self.optimizer.probe = Probe.from_state(probe) if (probe := state.get("probe")) else None
-        return int(state["step"])
+    def parts(self) -> dict[str, Stateful | None]:
+        """All that an exact continuation needs, by name."""
+        critic = None if self.critic is None else self.critic.engine
+        return {"engine": self.engine, "critic": critic, "reward": self.source, "optimizer": self.optimizer}
 
 
 def prepare(folder: RunFolder, policy: LanguageModel, data: TextData, algorithm: Algorithm, config: IRLConfig) -> Study:
@@ -197,9 +175,10 @@ def source_of(config: IRLConfig, data: TextData) -> TextInverse:
     )
 
 
-def improve(study: Study, done: int) -> None:
-    """The rounds that follow the first `done`; with evaluations, metrics, samples and checkpoints on the way."""
-    config, folder = study.config, study.folder
+def improve(study: Study, checkpoints: Checkpoints) -> None:
+    """The rounds that are left; with evaluations, metrics, samples and checkpoints on the way."""
+    config = study.config
+    done = checkpoints.restore(stands=stands, **study.parts())
     if not done:
         study.evaluation.at(0, study.engine, study.reward())
     feed = batches(study.data.prompts, config.prompts_per_step, config.seed)
@@ -215,8 +194,7 @@ def improve(study: Study, done: int) -> None:
             due = config.eval_every and step % config.eval_every == 0
             if due or step == config.steps:
                 study.evaluation.at(step, study.engine, study.reward())
-            if step == config.steps or (config.checkpoint_every and step % config.checkpoint_every == 0):
-                save_state(folder.checkpoints / RESUME, study.state_dict(step))
+            checkpoints.after(step, last=step == config.steps)
             progress.step(_shown(metrics, study.evaluation.last))
 
 

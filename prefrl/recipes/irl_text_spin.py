@@ -12,13 +12,13 @@ from prefrl.errors import ConfigError
 from prefrl.evaluate.progress import Progress
 from prefrl.evaluate.run_folder import RunFolder
 from prefrl.model.engine import Engine
-from prefrl.model.state import save_state
 from prefrl.policy.algorithms import ALGORITHMS, resolve
 from prefrl.recipes.common import final_checkpoint, load_policy, quiet
 from prefrl.recipes.dpo import optimize_pairs
-from prefrl.recipes.irl_files import RESUME, ROUND, WARM_START, opened, taken_over
+from prefrl.recipes.irl_files import ROUND, WARM_START, stands
 from prefrl.recipes.irl_text_data import TextData, fine_tune, load_demonstrations
 from prefrl.recipes.irl_text_report import TextEvaluation, conclude_text
+from prefrl.recipes.resuming import Checkpoints, opened
 from prefrl.rewards.inverse.spin import SelfPlayReward, self_play
 from prefrl.types import Completion
 
@@ -30,7 +30,7 @@ def run(config: IRLConfig) -> RunFolder:
     """Play rounds against oneself as configured; everything is left in the run folder."""
     learning = pair_config(config)
     quiet()
-    with opened(config) as (folder, state):
+    with opened(config, "irl") as (folder, checkpoints):
         data = load_demonstrations(config)
         print(f"{data.summary()}; spin, algorithm {resolve(learning.algorithm).name}. Loading {config.policy.name} ...")
         policy = load_policy(config.policy, config.seed)
@@ -40,7 +40,7 @@ def run(config: IRLConfig) -> RunFolder:
             fine_tune(folder, policy, data, config, epochs=config.warm_start, phase=WARM_START)
         engine = Engine(policy, config.policy, sampler=policy, sampling=config.sampling, reference=True)
         game = Game(folder, engine, data, evaluation, config, learning)
-        game.play(taken_over(folder, game, state))
+        game.play(checkpoints)
         engine.save(final_checkpoint(folder))
         conclude_text(folder, evaluation, engine, config)
     return folder
@@ -95,9 +95,10 @@ class Game:
     def __post_init__(self) -> None:
         self.rounds = deque(maxlen=self.config.discriminator.buffer)
 
-    def play(self, done: int) -> None:
-        """The rounds that follow the first `done`; each opponent is the policy as the round before left it."""
+    def play(self, checkpoints: Checkpoints) -> None:
+        """The rounds that are left; each opponent is the policy as the round before left it."""
         config, folder = self.config, self.folder
+        done = checkpoints.restore(stands=stands, engine=self.engine, game=self)
         reward = SelfPlayReward(self.engine, config.beta)
         if not done:
             self.evaluation.at(0, self.engine, None)  # the reward is 0 everywhere
@@ -105,11 +106,11 @@ class Game:
             for number in range(done + 1, config.steps + 1):
                 figures = self.round(number)
                 folder.log(number, figures)
-                found = self.evaluation.at(number, self.engine, reward)
-                due = config.checkpoint_every and number % config.checkpoint_every == 0
-                if due or number == config.steps:
-                    save_state(folder.checkpoints / RESUME, self.state_dict(number))
-                progress.step({**figures, **_shown(found)})
+                last = number == config.steps
+                if last or (config.eval_every and number % config.eval_every == 0):
+                    self.evaluation.at(number, self.engine, reward)
+                checkpoints.after(number, last=last)
+                progress.step({**figures, **_shown(self.evaluation.last)})
 
     def round(self, number: int) -> dict[str, float]:
         """The opponent's answers, and what is learnt against them; figures."""
@@ -127,17 +128,15 @@ class Game:
             self.engine.publish()
         return figures
 
-    def state_dict(self, number: int) -> dict[str, Any]:
-        """The policy, its start, and the opponents' answers."""
+    def state_dict(self) -> dict[str, Any]:
+        """The opponents' answers."""
         kept = [[[answer.text, answer.ids or (), answer.finished] for answer in answers] for answers in self.rounds]
-        return {"step": number, "engine": self.engine.state_dict(), "rounds": kept}
+        return {"rounds": kept}
 
-    def load_state_dict(self, state: Mapping[str, Any]) -> int:
-        """Go on from a checkpoint; the round it was taken after."""
-        self.engine.load_state_dict(state["engine"])
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
         for answers in state["rounds"]:
             self.rounds.append([Completion(text=text, ids=tuple(ids), finished=done) for text, ids, done in answers])
-        return int(state["step"])
 
 
 def _shown(last: Mapping[str, float]) -> dict[str, float]:

@@ -11,9 +11,10 @@ from prefrl.errors import ConfigError
 from prefrl.evaluate.run_folder import RunFolder
 from prefrl.model.process_model import ProcessModel, new_process_model
 from prefrl.model.process_record import StepLayout
-from prefrl.recipes.common import final_checkpoint, start
+from prefrl.recipes.common import final_checkpoint
 from prefrl.recipes.prm_fit import fit
 from prefrl.recipes.prm_measure import conclude, finish, measure, quality_table
+from prefrl.recipes.resuming import opened
 from prefrl.recipes.reward import TEST_SPLIT
 
 Solutions = list[Stepped]
@@ -24,12 +25,12 @@ def run(config: PRMConfig) -> RunFolder:
 
     The final figures are those on `test`, else those on the held-out part, which chose pass, temperature and threshold.
     """
-    with start(config, "prm") as folder:
+    with opened(config, "prm") as (folder, checkpoints):
         train, held_out, test = read_solutions(config)
         tested = f", {len(test)} to test on" if test else ""
         print(f"{len(train)} solutions to train on, {len(held_out)} held out{tested}. Loading {config.model.name} ...")
         model = new_model(config)
-        fit(folder, model, train, held_out, config)
+        fit(folder, model, train, held_out, config, checkpoints=checkpoints)
         fitted = finish(model, held_out, config)
         model.save(final_checkpoint(folder))
         quality = measure(model, train, held_out, test or held_out or train)

@@ -23,6 +23,7 @@ from prefrl.model.process_model import ProcessModel
 from prefrl.policy.step_losses import step_loss, step_objective, step_weights
 from prefrl.recipes.common import report_read
 from prefrl.recipes.early_stopping import FEWEST, Keeper, coolest, head_lr_factor
+from prefrl.recipes.resuming import Checkpoints, numbered
 from prefrl.types import Batch, Row
 
 
@@ -98,7 +99,13 @@ def weighted(rows: Sequence[Row], engine: Engine) -> list[Row]:
 
 
 def fit(
-    folder: RunFolder, model: ProcessModel, train: Sequence[Stepped], held_out: Sequence[Stepped], config: PRMConfig
+    folder: RunFolder,
+    model: ProcessModel,
+    train: Sequence[Stepped],
+    held_out: Sequence[Stepped],
+    config: PRMConfig,
+    *,
+    checkpoints: Checkpoints | None = None,
 ) -> None:
     """Passes over the solutions; the weights of the pass with the lowest held-out NLL are kept.
 
@@ -117,23 +124,23 @@ def fit(
     if not probe:
         print("No solution is held out: every pass is made, and the last one kept.")
     model.head_lr_factor = head_lr_factor(model, rows[:16], config.model)
-    batches = _passes(rows, config)
-    steps = sum(map(len, batches))
+    plan = _passes(rows, config)
+    steps = sum(map(len, plan))
     engine = Engine(model, config.model, total_steps=steps)
     keeper = Keeper(engine.snapshot, engine.restore, config.patience)
-    step = 0
-    with Progress("process reward model", total=steps) as progress:
-        for batch in batches:
-            for part in batch:
-                step += 1
-                metrics = engine.step(weighted(part, engine), lambda found: step_objective(found, config.loss))
-                folder.log(step, metrics)
-                progress.step({"loss": metrics["loss"], "accuracy": metrics["steps/accuracy"]} | keeper.shown())
-            if probe:
-                keeper.offer(_look(folder, step, engine, probe, config))
+    checkpoints = checkpoints or Checkpoints()
+    done = checkpoints.restore(engine=engine, keeper=keeper)
+    with Progress("process reward model", total=steps - done) as progress:
+        for step, part, ends_pass in numbered(plan, done):
             if keeper.done:
-                progress.note(f"Stopped after {step} of {steps} updates: the held-out NLL no longer falls.")
+                progress.note(f"Stopped after {step - 1} of {steps} updates: the held-out NLL no longer falls.")
                 break
+            metrics = engine.step(weighted(part, engine), lambda found: step_objective(found, config.loss))
+            folder.log(step, metrics)
+            if probe and ends_pass:
+                keeper.offer(_look(folder, step, engine, probe, config))
+            checkpoints.after(step, last=keeper.done or step == steps)
+            progress.step({"loss": metrics["loss"], "accuracy": metrics["steps/accuracy"]} | keeper.shown())
     keeper.restore()
 
 

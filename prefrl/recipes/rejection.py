@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from statistics import fmean
 from typing import Any
@@ -37,8 +37,8 @@ from prefrl.recipes.common import (
     quiet,
     record_reward,
     sample_rows,
-    start,
 )
+from prefrl.recipes.resuming import Checkpoints, opened
 from prefrl.recipes.rl import EVALUATION_SEED
 from prefrl.rewards.specs import build
 from prefrl.types import Prompt, Rollout, Row, Score
@@ -57,14 +57,14 @@ def run(config: RejectionConfig) -> RunFolder:
         raise ConfigError("rewards is empty; name at least one: --rewards '[{kind: numeric, column: answer}]'")
     quiet()
     source = build(config.rewards)
-    with start(config, "rejection") as folder:
+    with opened(config, "rejection") as (folder, checkpoints):
         print(f"Loading {config.policy.name} ...", flush=True)
         policy = load_policy(config.policy, config.seed)
         train, held_out = load_prompts(config.data, policy, config.seed)
         print(f"{len(train)} training prompts, {len(held_out)} held out")
         reward = Checked(source, config.max_error_fraction)
         record_reward(source, folder.path)
-        stopped = SelfTraining(folder, policy, train, held_out, reward, config).run()
+        stopped = SelfTraining(folder, policy, train, held_out, reward, config).run(checkpoints)
         policy.save(final_checkpoint(folder))
         record_reward(source, final_checkpoint(folder))
         conclude(folder, last_metrics(folder, "train", "eval") | ({"stopped": stopped} if stopped else {}))
@@ -126,25 +126,44 @@ class SelfTraining:
     config: RejectionConfig
     updates: int = field(default=0, init=False)
 
-    def run(self) -> str:
-        """All rounds; why they ended early, or an empty text.
+    def run(self, checkpoints: Checkpoints | None = None) -> str:
+        """All rounds that are left; why they ended early, or an empty text.
 
         Raises:
             RewardError: the first round accepted nothing.
         """
         config = self.config
+        checkpoints = checkpoints or Checkpoints()
         beginning = Engine(self.policy, config.policy).snapshot() if config.restart else None
         size = min(config.prompts_per_round or len(self.train), len(self.train))
         feed = batches(self.train, size, config.seed)
-        self._evaluate(0)
-        for number in range(1, config.rounds + 1):
+        done = checkpoints.restore(stands=self._stands, rounds=self, reward=self.reward)
+        for _ in range(done):
+            next(feed)
+        if not done:
+            self._evaluate(0)
+        for number in range(done + 1, config.rounds + 1):
             kept = self._gather(number, next(feed))
             if not kept.rollouts:
                 return self._nothing_kept(number, kept)
             self._write(number, kept)
             self._fit(number, kept, beginning)
             self._evaluate(number)
+            checkpoints.after(number, last=number == config.rounds)
         return ""
+
+    def state_dict(self) -> dict[str, Any]:
+        """The number of updates made, and the trained weights: every round has an optimizer of its own."""
+        return {"updates": self.updates, "weights": Engine(self.policy, self.config.policy).snapshot()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
+        self.updates = int(state["updates"])
+        Engine(self.policy, self.config.policy).restore(state["weights"])
+
+    def _stands(self, line: Mapping[str, Any], number: int) -> bool:
+        """Whether a line was written by the end of a round: a round's samples stand at the updates made before it."""
+        return bool(line["step"] <= self.updates and line.get("round", 0) <= number)
 
     def _gather(self, number: int, prompts: Sequence[Prompt]) -> Kept:
         """Sample and score every prompt, and select."""
@@ -186,9 +205,11 @@ class SelfTraining:
         path = self.folder.path / "kept" / f"round_{number}.jsonl"
         with writing(path):
             path.parent.mkdir(exist_ok=True)
+            path.unlink(missing_ok=True)  # of a round that is done again
         pairs = list(zip(kept.rollouts, kept.scores, strict=True))
         append_lines(path, [_as_row(rollout, score) for rollout, score in pairs])
-        self.folder.samples(self.updates, sample_rows(kept.rollouts, kept.scores, f"kept in round {number}", limit=4))
+        shown = sample_rows(kept.rollouts, kept.scores, f"kept in round {number}", limit=4)
+        self.folder.samples(self.updates, [{**row, "round": number} for row in shown])
 
     def _fit(self, number: int, kept: Kept, beginning: list[Tensor] | None) -> None:
         """Fine-tune on what was kept, from the start weights where they are given."""
@@ -216,7 +237,8 @@ class SelfTraining:
             self.policy, self.held_out, self.reward, config.sampling, samples=config.eval_samples, seed=EVALUATION_SEED
         )
         self.folder.log(self.updates, {**result.metrics, "round": float(number)}, phase="eval")
-        self.folder.samples(self.updates, sample_rows(result.rollouts, result.scores, policy=f"round {number}"))
+        shown = sample_rows(result.rollouts, result.scores, policy=f"round {number}")
+        self.folder.samples(self.updates, [{**row, "round": number} for row in shown])
         if "reward/mean" in result.metrics:
             print(f"Round {number}: held-out reward {result.metrics['reward/mean']:.3f}", flush=True)
 

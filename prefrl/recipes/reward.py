@@ -26,9 +26,9 @@ from prefrl.recipes.common import (
     last_metrics,
     read_table,
     report_read,
-    start,
     train_and_held_out,
 )
+from prefrl.recipes.resuming import opened
 from prefrl.recipes.reward_figures import Sides, ensemble_figures, judge_pairs, tie_figures
 from prefrl.recipes.reward_fit import Judgements, fit, fixed_labels
 from prefrl.recipes.reward_serving import finish, pairs_among
@@ -44,12 +44,12 @@ def run(config: RewardConfig) -> RunFolder:
 
     The final figures are those on `test`, else those on the held-out part, which chose the pass and the temperature.
     """
-    with start(config, "reward") as folder:
+    with opened(config, "reward") as (folder, checkpoints):
         train, held_out, test = _read(config)
         tested = f", {len(test)} to test on" if test else ""
         print(f"{len(train)} judgements to train on, {len(held_out)} held out{tested}. Loading {config.model.name} ...")
         model = new_model(config.model, config.seed, config.ensemble)
-        labels = fit(folder, model, train, held_out, config)
+        labels = fit(folder, model, train, held_out, config, checkpoints=checkpoints)
         figures = {"fitted": finish(model, held_out, config, labels)} | _annotators(labels)
         model.save(final_checkpoint(folder))
         pairs = pairs_among(test or held_out)

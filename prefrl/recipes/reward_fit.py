@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,6 +29,7 @@ from prefrl.policy.objective import reward_objective
 from prefrl.recipes.common import report_read
 from prefrl.recipes.early_stopping import FEWEST, Keeper, coolest, head_lr_factor
 from prefrl.recipes.pairs import Rows, fitting, passes, reward_rows, weighted
+from prefrl.recipes.resuming import Checkpoints, numbered
 from prefrl.types import Batch, Completion, Pair, Ranking, Row, Sums
 
 Judgements = Sequence[Pair | Ranking]
@@ -42,6 +43,7 @@ def fit(
     config: RewardConfig,
     *,
     phase: str = "train",
+    checkpoints: Checkpoints | None = None,
 ) -> list[LabelModel]:
     """Passes over the judgements; the weights of the pass with the lowest held-out NLL are kept.
 
@@ -79,11 +81,11 @@ def fit(
     rows = _rows(learnt, model, config, labels[0].index, "training judgements")
     probe = _rows(watched, model, config, {}, "held-out judgements") if watched else []
     copies = bootstrap_counts(rows, model.members, config.seed) if _resamples(model, config) else None
-    done = 0
+    course = _Course(checkpoints or Checkpoints())
     for index, (member, own) in enumerate(zip(trained, labels, strict=True)):
         assert isinstance(member, RewardModel)
         mine = rows if copies is None else resampled(rows, copies if len(trained) == 1 else copies[:, index])
-        done = _train(folder, member, own, _Plan(mine, probe, config, index, phase, done))
+        _train(folder, member, own, _Plan(mine, probe, config, index, phase), course)
     return labels
 
 
@@ -178,11 +180,10 @@ class _Plan:
     config: RewardConfig
     member: int
     phase: str
-    done: int  # steps of the members before
 
 
-def _train(folder: RunFolder, model: RewardModel, labels: LabelModel, plan: _Plan) -> int:
-    """Train one model; the number of steps so far, of all members."""
+def _train(folder: RunFolder, model: RewardModel, labels: LabelModel, plan: _Plan, course: _Course) -> None:
+    """Train one model, or put it back where the run had trained it already."""
     config = plan.config
     batches = passes(plan.rows, config.batch_size, config.epochs, config.seed + plan.member)
     steps = sum(map(len, batches))
@@ -191,22 +192,26 @@ def _train(folder: RunFolder, model: RewardModel, labels: LabelModel, plan: _Pla
     model.head_lr_factor = head_lr_factor(model, some, config.model)
     engine = Engine(model, config.model, total_steps=steps)
     keeper = _Keeper(engine, labels, plan.probe, config.patience, config.calibrate)
-    step = plan.done
+    if course.is_past(plan.member, keeper):
+        return
+    before, done = course.enter(engine, keeper)
+    step = done
     title = f"reward model {plan.member + 1}" if plan.member else "reward model"
-    with Progress(title, total=steps) as progress:
-        for batch in batches:
-            for judgements in batch:
-                step += 1
-                metrics = update(engine, weighted(judgements), labels, config)
-                folder.log(step, metrics, phase=plan.phase)
-                progress.step({"loss": metrics["loss"], "accuracy": metrics["accuracy"]} | keeper.shown())
-            if plan.probe:
-                folder.log(step, keeper.look(), phase=f"{plan.phase}_eval" if plan.phase != "train" else "eval")
+    with Progress(title, total=steps - done) as progress:
+        for number, judgements, ends_pass in numbered(batches, done):
             if keeper.done:
-                progress.note(f"Stopped after {step - plan.done} of {steps} updates: the held-out NLL no longer falls.")
+                progress.note(f"Stopped after {step} of {steps} updates: the held-out NLL no longer falls.")
                 break
+            step = number
+            metrics = update(engine, weighted(judgements), labels, config)
+            folder.log(before + step, metrics, phase=plan.phase)
+            if plan.probe and ends_pass:
+                look = keeper.look()
+                folder.log(before + step, look, phase=f"{plan.phase}_eval" if plan.phase != "train" else "eval")
+            course.checkpoints.after(before + step, last=keeper.done or step == steps)
+            progress.step({"loss": metrics["loss"], "accuracy": metrics["accuracy"]} | keeper.shown())
     keeper.restore()
-    return step
+    course.leave(keeper, before + step)
 
 
 def update(engine: Engine, rows: Sequence[Row], labels: LabelModel, config: RewardConfig) -> dict[str, float]:
@@ -245,7 +250,10 @@ def best_temperature(scores: Tensor, rows: Sequence[Row], labels: LabelModel) ->
     return coolest(lambda scale: held_out_figures(scores * scale, rows, labels)["nll"])
 
 
-class _Keeper(Keeper[tuple[list[Tensor], dict[str, Tensor]]]):
+Learnt = tuple[list[Tensor], dict[str, Tensor]]  # weights, and the label model's state
+
+
+class _Keeper(Keeper[Learnt]):
     """Early stopping: remembers the trained weights, and the label model, at the lowest held-out NLL.
 
     Where scores will be calibrated it is the NLL at the best temperature: a later pass that ranks better is not given
@@ -255,7 +263,7 @@ class _Keeper(Keeper[tuple[list[Tensor], dict[str, Tensor]]]):
     def __init__(
         self, engine: Engine, labels: LabelModel, probe: Sequence[Rows], patience: int, calibrate: bool
     ) -> None:
-        super().__init__(self._state, self._put_back, patience)
+        super().__init__(self.learnt, self.put_back, patience)
         self.engine, self.labels = engine, labels
         self.probe = [row for judged in probe for row in judged]
         self.calibrate = calibrate and len(probe) >= FEWEST
@@ -272,12 +280,57 @@ class _Keeper(Keeper[tuple[list[Tensor], dict[str, Tensor]]]):
         self.offer(nll)
         return figures
 
-    def _state(self) -> tuple[list[Tensor], dict[str, Tensor]]:
+    def state_dict(self) -> dict[str, Any]:
+        """What is remembered, and how the label model learns."""
+        return {**super().state_dict(), "labels": self.labels.learning_state()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` returned."""
+        super().load_state_dict(state)
+        self.labels.load_learning_state(state["labels"])
+
+    def learnt(self) -> Learnt:
+        """A copy of what was trained, as it is now."""
         return self.engine.snapshot(), {name: value.clone() for name, value in self.labels.state_dict().items()}
 
-    def _put_back(self, kept: tuple[list[Tensor], dict[str, Tensor]]) -> None:
+    def put_back(self, kept: Learnt) -> None:
+        """Restore what `learnt` returned."""
         self.engine.restore(kept[0])
         self.labels.load_state_dict(kept[1])
+
+
+class _Course:
+    """The models of an ensemble one after the other: where the run is, and what those before have learnt."""
+
+    def __init__(self, checkpoints: Checkpoints) -> None:
+        self.checkpoints = checkpoints
+        self.finished: list[tuple[Learnt, int]] = []  # and the number of steps by then
+        self._past = checkpoints.part("members").get("finished", [])
+
+    def is_past(self, member: int, keeper: _Keeper) -> bool:
+        """Whether the run that goes on had finished a model; it is put back then."""
+        if member >= len(self._past):
+            return False
+        self.finished.append(self._past[member])
+        keeper.put_back(self.finished[-1][0])
+        return True
+
+    def enter(self, engine: Engine, keeper: _Keeper) -> tuple[int, int]:
+        """Begin the next model, or go on with it; the steps of the models before, and its own that are done."""
+        before = self.finished[-1][1] if self.finished else 0
+        done = self.checkpoints.restore(engine=engine, keeper=keeper, members=self)
+        return before, max(0, done - before)
+
+    def leave(self, keeper: _Keeper, steps: int) -> None:
+        """A model is finished, after so many steps of all."""
+        self.finished.append((keeper.learnt(), steps))
+
+    def state_dict(self) -> dict[str, Any]:
+        """The models that are finished."""
+        return {"finished": self.finished}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Nothing: they were put back one by one."""
 
 
 def fixed_labels(config: LabelConfig, learnt: Sequence[LabelModel]) -> LabelModel:

@@ -10,7 +10,7 @@ from prefrl.config import RLConfig
 from prefrl.data.splits import episode_key, prompt_key
 from prefrl.errors import ConfigError
 from prefrl.evaluate.frontier_metrics import audits_of, evaluation_metrics
-from prefrl.evaluate.patrol import Alarm, Patrol
+from prefrl.evaluate.patrol import Alarm, Patrol, replay
 from prefrl.evaluate.progress import Progress
 from prefrl.evaluate.run_folder import RunFolder, read
 from prefrl.evaluate.watch import watch_metrics
@@ -35,11 +35,11 @@ from prefrl.recipes.common import (
     record_reward,
     sample_rows,
     sequence_kls,
-    start,
 )
 from prefrl.recipes.feed import Feed, Watched
 from prefrl.recipes.golds import gold_figures
 from prefrl.recipes.irl import check_paid
+from prefrl.recipes.resuming import Checkpoints, opened
 from prefrl.recipes.teaching import Teaching, check, teaching_of, with_solutions
 from prefrl.rewards.base import RewardSource, attach
 from prefrl.rewards.specs import build
@@ -80,14 +80,14 @@ def run(config: RLConfig) -> RunFolder:
     source = build(config.rewards) if config.rewards else None
     if source is not None:
         check_paid(source, algorithm)
-    with start(config, kind_of(algorithm)) as folder:
+    with opened(config, kind_of(algorithm)) as (folder, checkpoints):
         print(f"Loading {config.policy.name} ...", flush=True)
         policy = load_policy(config.policy, config.seed)
         train, held_out = load_prompts(config.data, policy, config.seed, key=key_of(config))
         if algorithm.distill.shows_solution:
             train, held_out = (with_solutions(prompts, policy, config) for prompts in (train, held_out))
         print(f"{len(train)} training prompts, {len(held_out)} held out; algorithm {algorithm.name}")
-        carry_out(folder, policy, train, held_out, source, config)
+        carry_out(folder, policy, train, held_out, source, config, checkpoints=checkpoints)
     return folder
 
 
@@ -136,11 +136,13 @@ def carry_out(
     held_out: Sequence[Prompt],
     source: RewardSource | None,
     config: RLConfig,
+    *,
+    checkpoints: Checkpoints | None = None,
 ) -> None:
     """Optimize, save the weights, and leave the summary and the report."""
     if source is not None:
         record_reward(source, folder.path)
-    outcome = optimize_policy(folder, policy, train, held_out, source, config)
+    outcome = optimize_policy(folder, policy, train, held_out, source, config, checkpoints=checkpoints)
     outcome.engine.save(final_checkpoint(folder))
     if source is not None:
         record_reward(source, final_checkpoint(folder))
@@ -158,8 +160,10 @@ def optimize_policy(
     config: RLConfig,
     *,
     phase: str = "train",
+    checkpoints: Checkpoints | None = None,
 ) -> Outcome:
-    """The loop: sample, score, update; with evaluations, metrics and samples on the way."""
+    """The loop: sample, score, update; with evaluations, metrics, samples and checkpoints on the way."""
+    checkpoints = checkpoints or Checkpoints()
     algorithm = resolve(config.algorithm)
     teaching = teaching_of(policy, config, algorithm)
     reward = Checked(source or Unrewarded(), config.max_error_fraction)
@@ -179,10 +183,16 @@ def optimize_policy(
     )
     evaluation = _Evaluation(folder, policy, engine, held_out, reward, audits, config, teaching)
     golds = gold_figures(reward.source, train)
-    first = last = evaluation.at(0)
+    values = critic.engine if critic else None
+    done = checkpoints.restore(engine=engine, critic=values, reward=reward, feed=feed, optimizer=optimizer)
     patrol = Patrol()
-    with Progress(algorithm.name, total=config.steps) as progress:
-        for step in range(1, config.steps + 1):
+    if done:
+        replay(read(folder.path), phase, patrol)
+        first, last = evaluation.logged()
+    else:
+        first = last = evaluation.at(0)
+    with Progress(algorithm.name, total=config.steps - done) as progress:
+        for step in range(done + 1, config.steps + 1):
             began = time.perf_counter()
             prompts = feed.take(config.prompts_per_step)
             result = optimizer.step(prompts, seed=config.seed * 1_000_000 + step, more=feed.take)
@@ -195,6 +205,7 @@ def optimize_policy(
             stopped = _warned(patrol.look(step, metrics)) and config.on_alarm == "stop"
             if stopped or step == config.steps or (config.eval_every and step % config.eval_every == 0):
                 last = evaluation.at(step)
+            checkpoints.after(step, last=stopped or step == config.steps)
             progress.step(_figures(metrics, last))
             if stopped:
                 print(f"Stopped after {step} of {config.steps} steps, as on_alarm asks for; the weights are kept.")
@@ -221,6 +232,13 @@ class _Evaluation:
     audits: Sequence[str]
     config: RLConfig
     teaching: Teaching | None
+
+    def logged(self) -> tuple[PolicyEvaluation | None, PolicyEvaluation | None]:
+        """The figures of the first and the last evaluation that the run has done."""
+        data = read(self.folder.path)
+        series = {name: data.series(name, "eval")[1] for name in data.names("eval")}
+        first, last = ({name: values[at] for name, values in series.items()} for at in (0, -1))
+        return (PolicyEvaluation([], [], first), PolicyEvaluation([], [], last)) if series else (None, None)
 
     def at(self, step: int) -> PolicyEvaluation | None:
         """Evaluate, log and keep samples; None without held-out prompts."""

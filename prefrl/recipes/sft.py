@@ -22,9 +22,9 @@ from prefrl.recipes.common import (
     last_metrics,
     load_policy,
     report_read,
-    start,
     train_and_held_out,
 )
+from prefrl.recipes.resuming import Checkpoints, opened
 from prefrl.types import Completion, Prompt, Row
 
 Example = tuple[Prompt, Completion]
@@ -32,7 +32,7 @@ Example = tuple[Prompt, Completion]
 
 def run(config: SFTConfig) -> RunFolder:
     """Fine-tune a policy as configured; everything is left in the run folder."""
-    with start(config, "sft") as folder:
+    with opened(config, "sft") as (folder, checkpoints):
         allowed = config.data.max_dropped_fraction
         train, held_out = train_and_held_out(
             config.data,
@@ -43,14 +43,20 @@ def run(config: SFTConfig) -> RunFolder:
         )
         print(f"{len(train)} training completions, {len(held_out)} held out. Loading {config.policy.name} ...")
         policy = load_policy(config.policy, config.seed)
-        engine = fit(folder, policy, train, held_out, config)
+        engine = fit(folder, policy, train, held_out, config, checkpoints=checkpoints)
         engine.save(final_checkpoint(folder))
         conclude(folder, last_metrics(folder, "train", "eval"))
     return folder
 
 
 def fit(
-    folder: RunFolder, policy: LanguageModel, train: Sequence[Example], held_out: Sequence[Example], config: SFTConfig
+    folder: RunFolder,
+    policy: LanguageModel,
+    train: Sequence[Example],
+    held_out: Sequence[Example],
+    config: SFTConfig,
+    *,
+    checkpoints: Checkpoints | None = None,
 ) -> Engine:
     """The loop over batches of completions; held-out ones are measured before, and after every pass."""
     rows, probe = _rows(train, policy, config), _rows(held_out, policy, config)
@@ -59,14 +65,19 @@ def fit(
     steps = config.epochs * per_epoch
     engine = Engine(policy, config.policy, total_steps=steps)
     feed = batches(rows, size, config.seed)
-    if probe:
+    checkpoints = checkpoints or Checkpoints()
+    done = checkpoints.restore(engine=engine)
+    for _ in range(done):
+        next(feed)
+    if probe and not done:
         folder.log(0, {"nll": held_out_nll(engine, probe)}, phase="eval")
-    with Progress("sft", total=steps) as progress:
-        for step in range(1, steps + 1):
+    with Progress("sft", total=steps - done) as progress:
+        for step in range(done + 1, steps + 1):
             metrics = learn_completions(engine, next(feed))
             folder.log(step, metrics)
             if probe and step % per_epoch == 0:
                 folder.log(step, {"nll": held_out_nll(engine, probe)}, phase="eval")
+            checkpoints.after(step, last=step == steps)
             progress.step(nll=metrics["nll"], grad_norm=metrics["grad_norm"])
     return engine
 

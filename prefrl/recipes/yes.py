@@ -6,6 +6,7 @@ import random
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import islice
 from typing import Any
 
 import torch
@@ -25,8 +26,9 @@ from prefrl.model.engine import Engine
 from prefrl.model.yes_probability import YesModel
 from prefrl.model.yes_record import CORRECT, SUCCEED, YesRecord
 from prefrl.policy.values import yes_objective
-from prefrl.recipes.common import final_checkpoint, last_metrics, load_policy, start
+from prefrl.recipes.common import final_checkpoint, last_metrics, load_policy
 from prefrl.recipes.early_stopping import FEWEST, Keeper
+from prefrl.recipes.resuming import Checkpoints, opened
 from prefrl.recipes.yes_data import outcomes, rows_of
 from prefrl.types import Row
 
@@ -37,7 +39,7 @@ def run(config: YesConfig) -> RunFolder:
     The figures after training and calibration are those on the held-out part, which chose the pass, the temperature
     and the bias; half of it fits the calibration and the other half is measured, where there are enough prompts.
     """
-    with start(config, "yes") as folder:
+    with opened(config, "yes") as (folder, checkpoints):
         print(f"Loading {config.model.name} ...", flush=True)
         language = load_policy(config.model, config.seed)
         model = YesModel(language, _record(config), full=config.loss == "full")
@@ -47,7 +49,7 @@ def run(config: YesConfig) -> RunFolder:
         rows, probe = rows_of(train, model, config), rows_of(held_out, model, config)
         fitting, measuring = _halves(probe)
         before = measured(model, measuring, config)
-        fit(folder, model, rows, probe, config)
+        fit(folder, model, rows, probe, config, checkpoints=checkpoints)
         raw = measured(model, measuring, config)
         if config.calibrate and len(fitting) >= FEWEST:
             calibrate(model, fitting)
@@ -62,7 +64,15 @@ def _record(config: YesConfig) -> YesRecord:
     return YesRecord(question=question, yes=config.yes_words, no=config.no_words, low=config.low, high=config.high)
 
 
-def fit(folder: RunFolder, model: YesModel, rows: Sequence[Row], probe: Sequence[Row], config: YesConfig) -> None:
+def fit(
+    folder: RunFolder,
+    model: YesModel,
+    rows: Sequence[Row],
+    probe: Sequence[Row],
+    config: YesConfig,
+    *,
+    checkpoints: Checkpoints | None = None,
+) -> None:
     """Passes over the rows; the weights of the pass with the lowest held-out NLL are kept, those before it included.
 
     Raises:
@@ -72,19 +82,24 @@ def fit(folder: RunFolder, model: YesModel, rows: Sequence[Row], probe: Sequence
         return
     if not rows:
         raise DataError("No answer is left to train on; what left them out is printed above.")
+    checkpoints = checkpoints or Checkpoints()
     size = min(config.batch_size, len(rows))
     per_pass = -(-len(rows) // size)
-    engine = Engine(model, config.model, total_steps=config.epochs * per_pass)
+    steps = config.epochs * per_pass
+    engine = Engine(model, config.model, total_steps=steps)
     keeper = Keeper(engine.snapshot, engine.restore, 0)
     objective = partial(yes_objective, full=config.loss == "full")
-    _look(folder, engine, probe, keeper, 0)
-    with Progress("yes probability", total=config.epochs * per_pass) as progress:
-        for step, batch in enumerate(_batches(rows, size, config), start=1):
+    done = checkpoints.restore(engine=engine, keeper=keeper)
+    if not done:
+        _look(folder, engine, probe, keeper, 0)
+    with Progress("yes probability", total=steps - done) as progress:
+        for step, batch in islice(enumerate(_batches(rows, size, config), start=1), done, None):
             metrics = engine.step(batch, objective)
             folder.log(step, metrics)
-            progress.step({"nll": metrics["nll"], "mass": metrics["yesno_mass"], **keeper.shown()})
             if step % per_pass == 0:
                 _look(folder, engine, probe, keeper, step)
+            checkpoints.after(step, last=step == steps)
+            progress.step({"nll": metrics["nll"], "mass": metrics["yesno_mass"], **keeper.shown()})
     keeper.restore()
 
 

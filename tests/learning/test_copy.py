@@ -14,14 +14,14 @@ TAUGHT = {name for name, algorithm in ALGORITHMS.items() if not algorithm.distil
 @pytest.mark.parametrize("name", sorted(TAUGHT))
 @pytest.mark.parametrize("seed", [1, pytest.param(0, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
 def test_copy(name, seed):
-    first, last = ends(learn(optimizer_of(free(name), fresh(seed)), seed))
+    first, last = ends(learn(optimizer_of(free(name), fresh(seed)), seed, enough=0.95))
     assert first < 0.15
     assert last >= 0.9, f"{name}, seed {seed}: reward {last:.3f}"
 
 
 def test_copy_with_a_value_network_of_its_own():
     optimizer = optimizer_of(free("ppo", critic={"kind": "separate"}), fresh(1), critic_lr=1e-3)
-    first, last = ends(learn(optimizer, 1))
+    first, last = ends(learn(optimizer, 1, enough=0.95))
     assert first < 0.15
     assert last >= 0.9
 

@@ -82,16 +82,16 @@ def test_a_saved_order_goes_on_as_if_never_stopped(kind):
     for _ in range(7):
         step(feed, 3, chance)
     feed.take(3)
-    other.load_state(json.loads(json.dumps(feed.state())))
+    other.load_state_dict(json.loads(json.dumps(feed.state_dict())))
     assert [step(feed, 3, chance) for _ in range(20)] == [step(other, 3, chance) for _ in range(20)]
     assert feed.metrics() == other.metrics()
 
 
 def test_a_saved_order_of_other_prompts_is_refused():
     with pytest.raises(RunError, match="other training prompts"):
-        feed_of(4).load_state(feed_of(5).state())
+        feed_of(4).load_state_dict(feed_of(5).state_dict())
     with pytest.raises(RunError, match=r"curriculum\.kind"):
-        feed_of(4).load_state(feed_of(4, kind="retire").state())
+        feed_of(4).load_state_dict(feed_of(4, kind="retire").state_dict())
 
 
 def test_further_prompts_of_a_step_do_not_repeat_while_others_are_left():
