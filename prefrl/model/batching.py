@@ -24,11 +24,13 @@ def pack(rows: Sequence[Row], token_budget: int, *, shared: bool = True) -> list
     order = sorted(atoms.values(), key=lambda a: (len(a[0].prompt_ids), a[0].prompt_ids, _longest(a)))
     batches: list[list[Row]] = []
     current: list[Row] = []
+    fill = _Fill(shared)
     for atom in order:
-        if current and positions([*current, *atom], shared=shared) > token_budget:
+        if current and fill.with_more(atom) > token_budget:
             batches.append(current)
-            current = []
-        current = [*current, *atom]
+            current, fill = [], _Fill(shared)
+        current += atom
+        fill.add(atom)
     return [*batches, current] if current else batches
 
 
@@ -37,17 +39,53 @@ def positions(rows: Sequence[Row], *, shared: bool = True) -> int:
 
     A teacher computes the same rows, with its own prompts where it has any: the larger of the two counts.
     """
-    taught = any(row.teacher_prompt_ids is not None for row in rows)
-    own = _positions([row.prompt_ids for row in rows], rows, shared)
-    if not taught:
-        return own
-    return max(own, _positions([row.teacher_prompt_ids or row.prompt_ids for row in rows], rows, shared))
+    return _Fill(shared).with_more(rows)
 
 
-def _positions(prompts: Sequence[tuple[int, ...]], rows: Sequence[Row], shared: bool) -> int:
-    distinct = {(prompt, row.completion_ids) for prompt, row in zip(prompts, rows, strict=True)}
-    computed = len(set(prompts)) if shared else len(distinct)
-    return computed * max(len(p) for p in prompts) + len(distinct) * _longest(rows)
+class _Fill:
+    """Token positions of a micro-batch that grows: every row is looked at once, however many there are."""
+
+    def __init__(self, shared: bool) -> None:
+        self._views = (_View(shared), _View(shared))  # with the rows' own prompts, and with a teacher's
+
+    def with_more(self, rows: Sequence[Row]) -> int:
+        """How many there would be with these rows too."""
+        return max(view.with_more(keys) for view, keys in zip(self._views, _keys(rows), strict=True))
+
+    def add(self, rows: Sequence[Row]) -> None:
+        """Take rows in."""
+        for view, keys in zip(self._views, _keys(rows), strict=True):
+            view.add(keys)
+
+
+_Key = tuple[tuple[int, ...], tuple[int, ...]]  # prompt and completion
+
+
+def _keys(rows: Sequence[Row]) -> tuple[list[_Key], list[_Key]]:
+    own = [(row.prompt_ids, row.completion_ids) for row in rows]
+    return own, [(row.teacher_prompt_ids or row.prompt_ids, row.completion_ids) for row in rows]
+
+
+class _View:
+    """The same, with prompts of one kind."""
+
+    def __init__(self, shared: bool) -> None:
+        self.shared = shared
+        self.prompts: set[tuple[int, ...]] = set()
+        self.rows: set[_Key] = set()
+        self.prompt = self.completion = 0  # the longest
+
+    def with_more(self, keys: Sequence[_Key]) -> int:
+        rows = len(self.rows) + len(set(keys) - self.rows)
+        computed = len(self.prompts) + len({p for p, _ in keys} - self.prompts) if self.shared else rows
+        longest = max(self.prompt, max(len(p) for p, _ in keys))
+        return computed * longest + rows * max(self.completion, max(len(c) for _, c in keys))
+
+    def add(self, keys: Sequence[_Key]) -> None:
+        self.rows.update(keys)
+        self.prompts.update(p for p, _ in keys)
+        self.prompt = max(self.prompt, max(len(p) for p, _ in keys))
+        self.completion = max(self.completion, max(len(c) for _, c in keys))
 
 
 def distinct_rows(rows: Sequence[Row]) -> tuple[list[Row], list[int]]:

@@ -290,7 +290,8 @@ class Engine:
         if len(distinct) == len(micro):
             return found
         counts = [sum(row.mask) for row in distinct]
-        return {name: torch.cat([flat.split(counts)[i] for i in index]) for name, flat in found.items()}
+        parts = {name: flat.split(counts) for name, flat in found.items()}
+        return {name: torch.cat([pieces[i] for i in index]) for name, pieces in parts.items()}
 
     def _reduce_and_clip(self) -> float:
         if self.accelerator.num_processes > 1:

@@ -25,7 +25,9 @@ def test_two_policies_by_hand() -> None:
     assert (a.policy, a.wins, a.losses, a.ties) == ("a", 30, 10, 20) and (b.wins, b.losses) == (10, 30)
     assert a.score - b.score == pytest.approx(math.log(3), abs=1e-3)  # the prior of nu moves it
     assert found.tie == pytest.approx(20 / math.sqrt(300), rel=5e-3)
-    assert a.score == -b.score and a.elo == pytest.approx(1000 + ELO * math.log(3) / 2, abs=0.1)
+    assert a.score == pytest.approx(-b.score, abs=1e-12) and a.elo == pytest.approx(
+        1000 + ELO * math.log(3) / 2, abs=0.1
+    )
     assert a.win_rate == pytest.approx(40 / 60)
     assert a.interval is not None and 0 < a.interval[0] < a.score < a.interval[1]
 

@@ -297,7 +297,7 @@ def test_the_reference_stays_where_it_was_while_the_normaliser_moves(expert):
     assert all(torch.equal(a, b) for a, b in zip(before, study.learner.engine.logps(rows), strict=True))
     study.round(1)
     (kept,) = study.reward.buffer.rounds
-    assert float(kept.log_ratios.abs().max()) == 0.0
+    assert float(kept.log_ratios.abs().max()) < 1e-6
     assert all(torch.equal(a, b) for a, b in zip(before, study.learner.engine.logps(rows, "reference"), strict=True))
     study.learner.engine.reset()
     assert all(torch.equal(a, b) for a, b in zip(before, study.learner.engine.logps(rows), strict=True))

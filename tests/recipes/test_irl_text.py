@@ -78,8 +78,8 @@ def test_plain_fine_tuning_stands_beside_it(model, demos, tmp_path):
 
 @pytest.mark.parametrize("method", ["airl", "gail", "spin"])
 def test_a_resumed_run_is_the_run(method, model, demos, tmp_path):
-    whole = go(method, model, demos, tmp_path / "whole", "--steps", "4")
-    go(method, model, demos, tmp_path / "parts", "--steps", "2")
+    whole = go(method, model, demos, tmp_path / "whole", "--steps", "4", "--checkpoint_every", "2")
+    go(method, model, demos, tmp_path / "parts", "--steps", "2", "--checkpoint_every", "2")
     resumed = go(method, model, demos, tmp_path / "parts", "--steps", "4", "--resume", "true")
     later = [line for line in figures(whole) if line["step"] > 2]
     assert method != "gail" or all(line["critic/drift"] > 0 for line in later if line["phase"] == "train")
