@@ -13,7 +13,7 @@ from prefrl.config.parts import (
     LabelConfig,
     LengthConfig,
     ModelConfig,
-    ResumableConfig,
+    Resumable,
     RewardModelConfig,
     RunConfig,
     SamplingConfig,
@@ -24,7 +24,7 @@ from prefrl.config.parts import (
 
 
 @dataclass(frozen=True, kw_only=True)
-class SFTConfig(ResumableConfig):
+class SFTConfig(Resumable, RunConfig):
     """Supervised fine-tuning on completions.
 
     Attributes:
@@ -47,7 +47,7 @@ class SFTConfig(ResumableConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RewardConfig(ResumableConfig):
+class RewardConfig(Resumable, RunConfig):
     """A reward model from pairs, ties and ranked lists.
 
     Attributes:
@@ -96,7 +96,7 @@ class RewardConfig(ResumableConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class DPOConfig(ResumableConfig):
+class DPOConfig(Resumable, RunConfig):
     """Preference optimization on given pairs, or on completions judged one by one.
 
     Attributes:
@@ -124,7 +124,7 @@ class DPOConfig(ResumableConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RLConfig(ResumableConfig):
+class RLConfig(Resumable, RunConfig):
     """Policy optimization against any reward source.
 
     Attributes:
@@ -177,7 +177,7 @@ class RLConfig(ResumableConfig):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RejectionConfig(ResumableConfig):
+class RejectionConfig(Resumable, RunConfig):
     """Rejection-sampling self-training: sample, keep what the rewards accept, fine-tune on it, and again.
 
     Attributes:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from prefrl.config.irl import ActorConfig
-from prefrl.config.parts import ModelConfig, ResumableConfig, require, require_choices
+from prefrl.config.parts import ModelConfig, Resumable, RunConfig, require, require_choices
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,7 +52,7 @@ class CloneConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ControlConfig(ResumableConfig):
+class ControlConfig(Resumable, RunConfig):
     """A policy for an environment of gymnasium.
 
     Attributes:

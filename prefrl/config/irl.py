@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from prefrl.config.irl_text import TextConfig
-from prefrl.config.parts import DataConfig, ModelConfig, ResumableConfig, SamplingConfig, require, require_choices
+from prefrl.config.parts import DataConfig, ModelConfig, Resumable, RunConfig, SamplingConfig, require, require_choices
 
 Method = Literal["maxent", "gcl", "gail", "airl", "spin"]
 Input = Literal["state", "action", "next_state", "done"]
@@ -131,7 +131,7 @@ class DiscriminatorConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class IRLConfig(ResumableConfig):
+class IRLConfig(Resumable, RunConfig):
     """A reward, and a policy, from demonstrations.
 
     Attributes:

@@ -267,7 +267,7 @@ class RunConfig:
 
     Attributes:
         output: the run folder; it must not hold another run.
-        overwrite: delete what stands in the run folder first.
+        overwrite: delete the run that stands in the run folder, once this one has begun to measure.
         seed: of sampling, initialisation and order; the same seed gives the same numbers.
         threads: CPU threads; 0 takes all cores.
     """
@@ -279,8 +279,8 @@ class RunConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class ResumableConfig(RunConfig):
-    """What every command that can go on with a run it did not finish shares.
+class Resumable:
+    """What every command has that can go on with a run it did not finish.
 
     Attributes:
         checkpoint_every: steps between checkpoints to resume from, of which the last stays; 0 makes one every ten
@@ -294,4 +294,3 @@ class ResumableConfig(RunConfig):
 
     def __post_init__(self) -> None:
         require(self.checkpoint_every >= 0, f"checkpoint_every is {self.checkpoint_every}", "0 or more")
-        require(not (self.resume and self.overwrite), "resume and overwrite are both set", "one of them")

@@ -6,7 +6,7 @@ import math
 from dataclasses import dataclass, field
 from typing import Literal
 
-from prefrl.config.parts import DataConfig, ResumableConfig, RewardModelConfig, require, require_choices
+from prefrl.config.parts import DataConfig, Resumable, RewardModelConfig, RunConfig, require, require_choices
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,7 +40,7 @@ class StepsConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PRMConfig(ResumableConfig):
+class PRMConfig(Resumable, RunConfig):
     """A process reward model: how likely each step of a solution is to be fine.
 
     Attributes:

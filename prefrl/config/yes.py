@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from prefrl.config.parts import DataConfig, ModelConfig, ResumableConfig, SamplingConfig, require, require_choices
+from prefrl.config.parts import DataConfig, ModelConfig, Resumable, RunConfig, SamplingConfig, require, require_choices
 
 
 @dataclass(frozen=True, kw_only=True)
-class YesConfig(ResumableConfig):
+class YesConfig(Resumable, RunConfig):
     """A yes-probability model: a language model that says whether an answer, or a history, will succeed.
 
     Attributes:

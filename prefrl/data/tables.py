@@ -6,11 +6,13 @@ import csv
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 from typing import Any
 
+from prefrl.data.hub import offline, silence
 from prefrl.data.tasks import task_rows
 from prefrl.errors import ConfigError, DataError, did_you_mean
 
@@ -163,7 +165,8 @@ def _from_hub(hub: re.Match[str], split: str | None, *, streaming: bool = False)
         how: dict[str, Any] = {"split": split or hub["split"] or DEFAULT_SPLIT} | (
             {"streaming": True} if streaming else {}
         )
-        data: Any = load_dataset(hub["name"], hub["config"], **how)
+        with offline() if silence(hub["name"], "README.md", "dataset") else nullcontext():
+            data: Any = load_dataset(hub["name"], hub["config"], **how)
     except Exception as error:  # the hub client, the file readers and the network each raise their own
         first = (str(error).strip().splitlines() or [""])[0]
         raise DataError(

@@ -31,13 +31,26 @@ import yaml
 from prefrl.errors import ConfigError, DataError, ModelError, RunError, did_you_mean
 from prefrl.evaluate.environment import describe_environment
 from prefrl.evaluate.files import append_lines, to_plain, write_atomic, writing
+from prefrl.evaluate.run_claim import (
+    ASIDE,
+    CONFIG,
+    ENVIRONMENT,
+    METRICS,
+    REPORT,
+    RESUME,
+    SAMPLES,
+    STATUS,
+    claim,
+    give_back,
+    is_idle,
+    read_json,
+)
 
-CONFIG, ENVIRONMENT, METRICS = "config.yaml", "environment.json", "metrics.jsonl"
-SAMPLES, STATUS, REPORT = "samples.jsonl", "status.json", "report.html"
-RESUME = "resume"  # the checkpoint that a run goes on from
+__all__ = [
+    "CONFIG", "ENVIRONMENT", "METRICS", "REPORT", "RESUME", "SAMPLES", "STATUS", "RunData", "RunFolder", "read",
+]  # fmt: skip
 
 _REFUSALS = (ConfigError, DataError, ModelError)
-_ASKED = (CONFIG, ENVIRONMENT, STATUS, "reward.json", "loop.json")  # what a run leaves that has done nothing yet
 _RESERVED = ("step", "phase", "time", "nonfinite")
 
 
@@ -45,7 +58,8 @@ class RunFolder:
     """The folder of one run, open for writing. Make it with `create`; use it as a context manager.
 
     Leaving the `with` block marks the run finished, or failed when an exception passes through. A new run that is
-    refused before it has left a measurement, a sample or a file withdraws: nothing stands in the way of the next try.
+    refused before it has left a measurement, a sample or a file withdraws: nothing stands in the way of the next try,
+    and a run that was to be overwritten stands where it stood.
 
     Attributes:
         tags: written into every line of metrics and samples.
@@ -66,7 +80,7 @@ class RunFolder:
             path: the folder; missing parents are made.
             kind: what runs there, such as rl.
             config: the resolved configuration.
-            overwrite: delete the run that stands there first, and only a run.
+            overwrite: delete the run that stands there, and only a run, once this one has measured something.
 
         Raises:
             RunError: the path is a file, holds a run or other files, or cannot be written.
@@ -76,7 +90,7 @@ class RunFolder:
             raise RunError(f"No run folder was given; type --output runs/{kind}.")
         run = cls(folder, kind, datetime.now(UTC))
         run._made = not folder.exists()
-        _claim(folder, overwrite)
+        claim(folder, overwrite)
         run._mark_running()
         with writing(folder):
             for name in ("checkpoints", "figures"):
@@ -116,6 +130,11 @@ class RunFolder:
         """Where the report goes."""
         return self.path / REPORT
 
+    @property
+    def _aside(self) -> Path:
+        """Where the run that is overwritten waits until this one can no longer be refused."""
+        return self.path / ASIDE
+
     def log(self, step: int, metrics: Mapping[str, float], phase: str = "train") -> None:
         """Append one line of metrics; a NaN or infinity becomes null and is named under `nonfinite`.
 
@@ -134,6 +153,7 @@ class RunFolder:
         if nonfinite:
             line["nonfinite"] = nonfinite
         append_lines(self.path / METRICS, [line])
+        shutil.rmtree(self._aside, ignore_errors=True)
 
     def samples(self, step: int, rows: Sequence[Mapping[str, Any]]) -> None:
         """Append completions to look at later.
@@ -169,7 +189,8 @@ class RunFolder:
             self.finish()
             return
         with suppress(RunError):  # the first error matters more than one that could not be noted
-            if isinstance(error, _REFUSALS) and self._made is not None and _idle(self.path):
+            refused = isinstance(error, _REFUSALS) or self._aside.is_dir()
+            if refused and self._made is not None and is_idle(self.path):
                 self._withdraw(self._made)
                 return
             self.fail("interrupted" if isinstance(error, KeyboardInterrupt) else error)
@@ -192,14 +213,13 @@ class RunFolder:
     def _withdraw(self, whole: bool) -> None:
         """Take what stands in the folder away, and the folder itself where it is `whole` this run's."""
         with writing(self.path):
-            _empty(self.path)
-            if whole:
-                self.path.rmdir()
+            give_back(self.path, whole)
         self._open = False
 
     def _close(self, state: str, **more: Any) -> None:
         status = self._status(state)
         status |= {"finished": _stamp(datetime.now(UTC)), "seconds": round(self._elapsed(), 3)}
+        shutil.rmtree(self._aside, ignore_errors=True)
         write_atomic(self.path / STATUS, _pretty(status | more))
         self._open = False
 
@@ -261,7 +281,7 @@ def read(path: str | Path) -> RunData:
         RunError: there is no run at the path.
     """
     folder = Path(path).expanduser()
-    status = _read_json(folder / STATUS)
+    status = read_json(folder / STATUS)
     if status is None:
         runs = [entry.parent.name for entry in folder.parent.glob(f"*/{STATUS}")]
         raise RunError(
@@ -273,59 +293,12 @@ def read(path: str | Path) -> RunData:
         path=folder,
         status=status,
         config=_read_config(folder / CONFIG),
-        environment=_read_json(folder / ENVIRONMENT) or {},
+        environment=read_json(folder / ENVIRONMENT) or {},
         metrics=metrics,
         samples=samples,
         skipped_metrics=skipped_metrics,
         skipped_samples=skipped_samples,
     )
-
-
-def _claim(folder: Path, overwrite: bool) -> None:
-    """Make the folder, or refuse it."""
-    if folder.exists() and not folder.is_dir():
-        raise RunError(f"{folder} is a file; expected a folder. Choose another --output.")
-    with writing(folder):
-        found = sorted(entry.name for entry in folder.iterdir()) if folder.exists() else []
-    if STATUS in found:
-        if not overwrite:
-            more = " To go on with it: --resume." if (folder / "checkpoints" / RESUME).is_dir() else ""
-            raise RunError(
-                f"{folder} already holds {_describe(folder)}; choose another --output, or add --overwrite.{more}"
-            )
-        with writing(folder):
-            _empty(folder)
-    elif found:
-        shown = ", ".join(found[:3]) + (f" and {len(found) - 3} more" if len(found) > 3 else "")
-        raise RunError(
-            f"{folder} holds no run but other files ({shown}), which are left alone; choose another --output."
-        )
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-
-
-def _idle(folder: Path) -> bool:
-    """Whether a folder holds only what was asked: records of it, logs without a line, and folders without a file."""
-    with suppress(OSError):
-        files = [path for path in folder.rglob("*") if path.is_symlink() or not path.is_dir()]
-        asked, logs = ([folder / name for name in names] for names in (_ASKED, (METRICS, SAMPLES)))
-        return all(path in asked or (path in logs and not path.stat().st_size) for path in files)
-    return False
-
-
-def _empty(folder: Path) -> None:
-    """Delete what is in the folder but not the folder, which may be a mount or a link."""
-    for entry in folder.iterdir():
-        if entry.is_dir() and not entry.is_symlink():
-            shutil.rmtree(entry)
-        else:
-            entry.unlink()
-
-
-def _describe(folder: Path) -> str:
-    status = _read_json(folder / STATUS) or {}
-    kind, started, state = (status.get(key, "unknown") for key in ("kind", "started", "state"))
-    return f"a run of kind {kind!r} started {started} ({state})"
 
 
 def _number(name: str, value: Any) -> float:
@@ -335,14 +308,6 @@ def _number(name: str, value: Any) -> float:
         return float(value)
     except (TypeError, ValueError):
         raise RunError(f"Metric {name!r} is {value!r}; expected a number.") from None
-
-
-def _read_json(path: Path) -> dict[str, Any] | None:
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None
-    return value if isinstance(value, dict) else None
 
 
 def _read_config(path: Path) -> dict[str, Any]:

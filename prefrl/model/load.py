@@ -12,11 +12,10 @@ from typing import Any
 import torch
 from torch import nn
 
+from prefrl.data.hub import silence
 from prefrl.errors import ModelError, did_you_mean
 from prefrl.model import embedded
 from prefrl.model.language import LanguageModel
-
-HUB_PATIENCE = 5.0  # seconds that the hub has to answer at all, before anything is asked of it
 
 
 def load(
@@ -161,15 +160,12 @@ def refuse_unreachable(where: str, name: str) -> None:
     """
     if Path(where).is_dir():
         return
-    from huggingface_hub import get_hf_file_metadata, hf_hub_url, try_to_load_from_cache
+    from huggingface_hub import try_to_load_from_cache
 
-    try:
+    with contextlib.suppress(ValueError):  # a name that no model can have is explained later
         if any(isinstance(try_to_load_from_cache(where, file), str) for file in ("config.json", "adapter_config.json")):
             return
-        get_hf_file_metadata(hf_hub_url(where, "config.json"), timeout=HUB_PATIENCE)
-    except Exception as error:  # those of a connection belong to whatever library makes it
-        answered = getattr(error, "response", None) is not None
-        if not answered and not isinstance(error, ValueError):  # a name that no model can have is explained later
+        if error := silence(where, "config.json"):
             raise ModelError(_explain(error, where, name)) from error
 
 

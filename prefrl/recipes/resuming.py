@@ -14,7 +14,7 @@ from typing import Any, Protocol, TypeVar
 
 import torch
 
-from prefrl.config import ResumableConfig
+from prefrl.config import Resumable, RunConfig
 from prefrl.errors import ConfigError, RunError
 from prefrl.evaluate.files import write_atomic
 from prefrl.evaluate.run_folder import METRICS, RESUME, SAMPLES, RunData, RunFolder, read
@@ -129,7 +129,7 @@ def numbered(passes: Sequence[Sequence[B]], done: int = 0) -> Iterator[tuple[int
 
 
 @contextmanager
-def opened(config: ResumableConfig, kind: str) -> Iterator[tuple[RunFolder, Checkpoints]]:
+def opened(config: RunConfig, kind: str) -> Iterator[tuple[RunFolder, Checkpoints]]:
     """The run folder, new or of the run that goes on, and its checkpoints.
 
     A state that nobody asked for by `checkpoint_every` is deleted once the run is done.
@@ -138,7 +138,10 @@ def opened(config: ResumableConfig, kind: str) -> Iterator[tuple[RunFolder, Chec
         RunError: there is nothing to go on with, or nothing left to do.
         ConfigError: the run was started with other settings.
     """
+    assert isinstance(config, Resumable)
     if config.resume:
+        if config.overwrite:
+            raise ConfigError("resume and overwrite are both set; expected one of them.")
         found, state = _left(config, kind)
         quiet()
         if config.threads:
@@ -167,7 +170,7 @@ def _noted(folder: RunFolder) -> Iterator[None]:
         raise
 
 
-def _left(config: ResumableConfig, kind: str) -> tuple[RunData, dict[str, Any]]:
+def _left(config: RunConfig, kind: str) -> tuple[RunData, dict[str, Any]]:
     """The run in the output folder and its last state."""
     where = Path(config.output or f"runs/{kind}").expanduser()
     found = read(where)

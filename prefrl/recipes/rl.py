@@ -46,7 +46,7 @@ from prefrl.rewards.specs import build
 from prefrl.rollout.environments import find_environment
 from prefrl.rollout.sampler import Sampler
 from prefrl.rollout.turns import MultiTurn
-from prefrl.types import Prompt, Rollout, Score
+from prefrl.types import Prompt, Rollout, Score, StepResult
 
 EVALUATION_SEED = 1_000_003  # evaluations draw the same random numbers every time
 
@@ -173,14 +173,8 @@ def optimize_policy(
         _refuse_long_histories(critic, policy, [*train, *held_out], config, algorithm)
     attach(reward.source, engine)
     feed = Feed(train, config.prompts_per_step, config.seed, config.curriculum)
-    optimizer = PolicyOptimizer(
-        engine,
-        Watched(reward, feed),
-        algorithm,
-        config.updates,
-        critic=critic,
-        teacher_prompt=teaching.prompt if teaching else None,
-    )
+    shown = teaching.prompt if teaching else None
+    optimizer = PolicyOptimizer(engine, Watched(reward, feed), algorithm, config.updates, critic, shown)
     evaluation = _Evaluation(folder, policy, engine, held_out, reward, audits, config, teaching)
     golds = gold_figures(reward.source, train)
     values = critic.engine if critic else None
@@ -188,19 +182,13 @@ def optimize_policy(
     patrol = Patrol()
     if done:
         replay(read(folder.path), phase, patrol)
-        first, last = evaluation.logged()
-    else:
-        first = last = evaluation.at(0)
+    first, last = evaluation.logged() if done else (evaluation.at(0),) * 2
     with Progress(algorithm.name, total=config.steps - done) as progress:
         for step in range(done + 1, config.steps + 1):
-            began = time.perf_counter()
-            prompts = feed.take(config.prompts_per_step)
-            result = optimizer.step(prompts, seed=config.seed * 1_000_000 + step, more=feed.take)
-            seconds = time.perf_counter() - began
-            tokens = sum(sum(r.mask) for r in result.rollouts) + result.metrics.get("resample/wasted_tokens", 0)
+            result, clock = _timed_step(optimizer, feed, step, config)
             watched = watch_metrics(result.rollouts, result.scores)
             metrics = _measured({**result.metrics, **watched, **golds, **feed.metrics()}, config)
-            folder.log(step, {**metrics, "seconds": seconds, "tokens_per_second": tokens / seconds}, phase)
+            folder.log(step, {**metrics, **clock}, phase)
             folder.samples(step, sample_rows(result.rollouts, result.scores, policy="training", limit=2))
             stopped = _warned(patrol.look(step, metrics)) and config.on_alarm == "stop"
             if stopped or step == config.steps or (config.eval_every and step % config.eval_every == 0):
@@ -211,6 +199,18 @@ def optimize_policy(
                 print(f"Stopped after {step} of {config.steps} steps, as on_alarm asks for; the weights are kept.")
                 break
     return Outcome(engine, first, last, critic)
+
+
+def _timed_step(
+    optimizer: PolicyOptimizer, feed: Feed, step: int, config: RLConfig
+) -> tuple[StepResult, dict[str, float]]:
+    """A step of the optimizer, and how long it took."""
+    began = time.perf_counter()
+    prompts = feed.take(config.prompts_per_step)
+    result = optimizer.step(prompts, seed=config.seed * 1_000_000 + step, more=feed.take)
+    seconds = time.perf_counter() - began
+    tokens = sum(sum(r.mask) for r in result.rollouts) + result.metrics.get("resample/wasted_tokens", 0)
+    return result, {"seconds": seconds, "tokens_per_second": tokens / seconds}
 
 
 def _warned(alarms: Sequence[Alarm]) -> bool:

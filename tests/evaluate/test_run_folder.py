@@ -63,6 +63,8 @@ def test_overwrite_deletes_the_old_run_and_nothing_but_runs(run: RunFolder, tmp_
     (run.checkpoints / "step-1" / "weights").write_text("w")
     fresh = RunFolder.create(run.path, "dpo", {}, overwrite=True)
     assert read(fresh.path).metrics == [] and list(fresh.checkpoints.iterdir()) == []
+    fresh.log(0, {"loss": 2.0})
+    assert not [path for path in fresh.path.rglob("*") if path.name == "weights"]
 
     (tmp_path / "thesis").mkdir()
     (tmp_path / "thesis" / "chapter.tex").write_text("words")
@@ -70,6 +72,21 @@ def test_overwrite_deletes_the_old_run_and_nothing_but_runs(run: RunFolder, tmp_
         with pytest.raises(RunError, match=r"no run but other files \(chapter.tex\).*left alone"):
             RunFolder.create(tmp_path / "thesis", "rl", {}, overwrite=overwrite)
     assert (tmp_path / "thesis" / "chapter.tex").read_text() == "words"
+
+
+@pytest.mark.parametrize("error", [ConfigError("no data"), KeyboardInterrupt()])
+def test_a_run_is_not_overwritten_by_one_that_comes_to_nothing(error, run: RunFolder) -> None:
+    run.log(0, {"loss": 1.0})
+    (run.checkpoints / "weights").write_text("w")
+    run.finish({"loss": 1.0})
+    before = {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()}
+    with pytest.raises(type(error)), RunFolder.create(run.path, "dpo", {}, overwrite=True):
+        raise error
+    assert {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()} == before
+    RunFolder.create(run.path, "dpo", {}, overwrite=True)  # killed: it never closes
+    with pytest.raises(type(error)), RunFolder.create(run.path, "sft", {}, overwrite=True):
+        raise error
+    assert {path: path.read_bytes() for path in run.path.rglob("*") if path.is_file()} == before
 
 
 def test_overwrite_leaves_what_a_link_points_to(run: RunFolder, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from prefrl.types import Rollout
 
 NET = {f.name for f in fields(NetSpec)}
 FIT = {f.name for f in fields(Fit)}
+WEIGHED = {"fragment"}  # of the fit, what only guided cost learning reads
 OWN = {"normalise_reward", "seed", "name"}
 
 Demonstrations = str | Sequence[Rollout]
@@ -49,7 +50,7 @@ def learnt(method: Method, demonstrations: Demonstrations, **settings: Any) -> I
     Raises:
         ConfigError: an unknown setting.
     """
-    known = sorted(NET | FIT | OWN)
+    known = sorted((NET | FIT | OWN) - (set() if isinstance(method, Gcl) else WEIGHED))
     for name in settings:
         if name not in known:
             raise ConfigError(

@@ -106,7 +106,7 @@ def test_a_network_over_features():
     places = np.array([[row / 2 - 1, column / 2 - 1] for row in range(5) for column in range(5)])
     torch.manual_seed(0)
     net = nn.Sequential(nn.Linear(2, 64), nn.Tanh(), nn.Linear(64, 64), nn.Tanh(), nn.Linear(64, 1)).double()
-    found = maxent.fit(replace(mdp, features=places), occupancy(mdp, expert), net, max_evaluations=700)
+    found = maxent.fit(replace(mdp, features=places), occupancy(mdp, expert), net, max_evaluations=2_000)
     assert policy_divergence(mdp, expert, found.solution.policy) < 1e-5
     assert np.corrcoef(found.reward, reward)[0, 1] > 0.999
 
