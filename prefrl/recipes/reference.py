@@ -12,6 +12,8 @@ import json
 import os
 import tempfile
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
@@ -22,6 +24,7 @@ from prefrl.model.embedded import cache_root
 from prefrl.model.engine import Engine
 from prefrl.types import Row
 
+MOST_BYTES = 2**30  # that are kept of references; a log-prob takes four
 # Settings that say where a model is from, not what it computes.
 _ORIGINS = {
     *("_name_or_path", "name_or_path", "base_model_name_or_path", "revision", "transformers_version", "peft_version"),
@@ -35,7 +38,8 @@ def reference_logps(engine: Engine, rows: Sequence[Row], *, cache: bool = True) 
     Args:
         engine: one that has made no update yet, so that its policy is its reference.
         rows: completions; the order matters to the key.
-        cache: look into `PREFRL_CACHE` (or `~/.cache/prefrl`) first, and leave the numbers there.
+        cache: look into `PREFRL_CACHE` (or `~/.cache/prefrl`) first, and leave the numbers there; those that were used
+            longest ago make room.
     """
     assert engine.version == 0, "after an update the policy is no longer its own reference"
     if not cache or not rows:
@@ -48,6 +52,8 @@ def reference_logps(engine: Engine, rows: Sequence[Row], *, cache: bool = True) 
         _write(path, torch.cat(found))
         return found
     print(f"Log-probs of {len(rows)} completions under the reference: from {path}", flush=True)
+    with suppress(OSError):
+        os.utime(path)  # used now
     return list(kept.split(lengths))
 
 
@@ -135,8 +141,17 @@ def _write(path: Path, logps: Tensor) -> None:
             os.replace(scratch, path)
         finally:
             Path(scratch).unlink(missing_ok=True)
+        _prune(path.parent)
     except OSError as error:
         print(f"The reference could not be cached in {path.parent} ({error}); training goes on.", flush=True)
+
+
+def _prune(folder: Path) -> None:
+    """Delete what was used longest ago, beyond `MOST_BYTES` in all."""
+    files = sorted(folder.glob("*.safetensors"), key=lambda file: file.stat().st_mtime, reverse=True)
+    for file, size in zip(files, accumulate(file.stat().st_size for file in files), strict=True):
+        if size > MOST_BYTES and file != files[0]:
+            file.unlink(missing_ok=True)
 
 
 def _digest(logps: Tensor) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import os
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -367,6 +368,26 @@ def test_a_cache_that_cannot_be_written_costs_nothing_else(cache, capsys):
 
 
 # Both sides fall. ------------------------------------------------------------------------------------------------
+
+
+def test_what_was_used_longest_ago_makes_room(cache, monkeypatch):
+    engine = Engine(some_policy(), ModelConfig())
+
+    def ask(count):
+        before = set(cache.glob("*"))
+        reference.reference_logps(engine, rows_of(count))
+        return next(iter(set(cache.glob("*")) - before), None)
+
+    first, second = ask(1), ask(2)
+    os.utime(first, (1, 1))
+    os.utime(second, (2, 2))
+    assert ask(1) is None  # it is there, and now it was used last
+    monkeypatch.setattr(reference, "MOST_BYTES", first.stat().st_size + second.stat().st_size + 20)
+    third = ask(3)
+    assert set(cache.glob("*")) == {first, third}
+    monkeypatch.setattr(reference, "MOST_BYTES", 1)
+    last = ask(4)
+    assert set(cache.glob("*")) == {last}  # what was just made stays
 
 
 def test_a_note_where_both_sides_become_less_likely(tmp_path, capsys):
