@@ -6,6 +6,9 @@
     gail, airl    CartPole of 500 steps whatever happens (seals/CartPole-v0), 64 demonstrations of an expert of return
                   500 that are the same on both sides: CPU seconds until 20 episodes of the most likely actions have a
                   mean return of 495
+    gail_pendulum, airl_pendulum
+                  Pendulum-v1, 64 demonstrations of an expert: CPU seconds until 95 % of the way from a random
+                  player's return, -1,230, to the expert's
     preferences   Pendulum-v1, 200 comparisons of fragments of 100 steps, then the policy on the learnt reward: its true
                   return over 50 episodes, and how many of 500 pairs of fragments, the same on both sides and seen by
                   neither, the reward ranks right
@@ -30,7 +33,8 @@ from pathlib import Path
 from typing import Any
 
 HERE = Path(__file__).parent / "imitation_race"
-TASKS = ("gail", "airl", "preferences")
+TASKS = ("gail", "airl", "gail_pendulum", "airl_pendulum", "preferences")
+RANDOM = -1_230.0  # true return of random actions on Pendulum
 PINS = ("imitation==1.0.1", "gymnasium==0.29.1", "stable-baselines3==2.2.1", "seals==0.2.1", "pygame==2.6.1")
 TORCH = "torch==2.13.0"
 
@@ -49,8 +53,18 @@ def prepare(folder: Path) -> None:
     (folder / "runs").mkdir(parents=True, exist_ok=True)
     if not (folder / "held_out.npz").exists():
         start([sys.executable, str(HERE / "held_out.py"), str(folder / "held_out.npz")], folder / "held_out.log")
-    if not (folder / "demonstrations.npz").exists():
-        one(folder, "imitation", "expert", 0)
+    for task, name in (("expert", "demonstrations.npz"), ("expert_pendulum", "pendulum.npz")):
+        if not (folder / name).exists():
+            one(folder, "imitation", task, 0)
+
+
+def goal(folder: Path, task: str) -> tuple[str, float]:
+    """The demonstrations of a task, and the return that is to be reached."""
+    if not task.endswith("pendulum"):
+        return "demonstrations.npz", 495.0
+    expert = folder / "runs" / "imitation-expert_pendulum-0.json"
+    reached = json.loads(expert.read_text())["return"] if expert.exists() else 0.0
+    return "pendulum.npz", RANDOM + 0.95 * (reached - RANDOM)
 
 
 def one(folder: Path, side: str, task: str, seed: int) -> Result:
@@ -58,11 +72,12 @@ def one(folder: Path, side: str, task: str, seed: int) -> Result:
     out = folder / "runs" / f"{side}-{task}-{seed}.json"
     if not out.exists():
         print(f"{side} {task} {seed} ...", file=sys.stderr, flush=True)
-        files = {"demonstrations": folder / "demonstrations.npz", "held-out": folder / "held_out.npz", "out": out}
+        demonstrations, wanted = goal(folder, task)
+        files = {"demonstrations": folder / demonstrations, "held-out": folder / "held_out.npz", "out": out}
         python, script = (
             (sys.executable, "ours.py") if side == "prefrl" else (folder / "venv" / "bin" / "python", "rival.py")
         )
-        flags = [str(x) for name, path in files.items() for x in (f"--{name}", path)]
+        flags = [str(x) for name, path in files.items() for x in (f"--{name}", path)] + ["--goal", str(wanted)]
         start([str(python), str(HERE / script), task, "--seed", str(seed), *flags], out.with_suffix(".log"))
     found: Result = json.loads(out.read_text())
     return found

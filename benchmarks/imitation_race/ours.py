@@ -2,8 +2,9 @@
 
     python ours.py TASK --seed N --demonstrations FILE.npz --held-out FILE.npz --out FILE.json
 
-TASK is gail, airl or preferences, with the configurations in configs/irl. GAIL and AIRL stop at the first evaluation
-that reaches the goal. Evaluations, and the pictures of the report, are not counted, as on the other side.
+TASK is gail, airl, gail_pendulum, airl_pendulum or preferences, with the configurations in configs/irl. GAIL and AIRL
+stop at the first evaluation that reaches the goal. Evaluations, and the pictures of the report, are not counted, as on
+the other side.
 """
 
 from __future__ import annotations
@@ -26,6 +27,7 @@ from prefrl.config import IRLConfig, SamplingConfig, TrajectoryConfig  # noqa: E
 from prefrl.model.control import load_control_policy  # noqa: E402
 from prefrl.parsing import parse  # noqa: E402
 from prefrl.recipes import trajectory, trajectory_policy  # noqa: E402
+from prefrl.recipes.control_learner import limit_of  # noqa: E402
 from prefrl.recipes.irl import algorithm_of  # noqa: E402
 from prefrl.recipes.irl_study import prepare, warm_up  # noqa: E402
 from prefrl.rewards.trajectory.reward import TrajectoryReward  # noqa: E402
@@ -75,21 +77,22 @@ def true_return(policy: Any, episodes: int, steps: int, seed: int) -> float:
 def adversarial(args: argparse.Namespace, output: str) -> dict[str, Any]:
     """GAIL or AIRL until the goal is reached, or the steps of the configuration are over."""
     clock = Clock()
-    config = settings(IRLConfig, f"{args.task}_cartpole", args, output)
+    config = settings(IRLConfig, args.task if "_" in args.task else f"{args.task}_cartpole", args, output)
     study = prepare(config, algorithm_of(config))
     warm_up(study)
-    played = config.prompts_per_step * (config.train_horizon or config.horizon)
+    horizon = limit_of(study.policy, config.horizon)
+    played = config.prompts_per_step * (config.train_horizon or horizon)
     curve: list[tuple[int, float, float]] = []
     for step in range(1, config.steps + 1):
         study.round(step)
         seconds, began = clock.seconds, time.process_time()
-        found = true_return(study.policy, args.episodes, config.horizon, args.seed + 1000)
+        found = true_return(study.policy, args.episodes, horizon, args.seed + 1000)
         clock.paused += time.process_time() - began
         curve.append((step * played, round(seconds, 2), found))
         print(*curve[-1], flush=True)
         if found >= args.goal:
             break
-    final = true_return(study.policy, 50, config.horizon, args.seed + 2000)
+    final = true_return(study.policy, 50, horizon, args.seed + 2000)
     reached = curve[-1][2] >= args.goal
     return {"cpu": clock.seconds, "return": final, "reached": reached, "steps": curve[-1][0], "curve": curve}
 
@@ -145,7 +148,7 @@ def fragment(observations: np.ndarray, actions: np.ndarray) -> Rollout:
 def main() -> None:
     """Run the task, write what came out."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("task", choices=("gail", "airl", "preferences"))
+    parser.add_argument("task", choices=("gail", "airl", "gail_pendulum", "airl_pendulum", "preferences"))
     parser.add_argument("--demonstrations", default="")
     parser.add_argument("--held-out", default="")
     parser.add_argument("--out", required=True)

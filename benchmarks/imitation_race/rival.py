@@ -2,9 +2,11 @@
 
     VENV/bin/python rival.py TASK --seed N --demonstrations FILE.npz --out FILE.json
 
-TASK is expert (which makes the demonstrations), gail, airl or preferences. Settings are those of imitation's
-tutorials: 3 (GAIL), 4 (AIRL) and 5 (preference comparisons). The first two stop at the first evaluation that reaches
-the goal; the third goes on for as many steps as its tutorial names for a proficient agent. Evaluations do not count.
+TASK is expert or expert_pendulum (which make the demonstrations), gail, airl, gail_pendulum, airl_pendulum or
+preferences. Settings are those of imitation's tutorials: 3 (GAIL), 4 (AIRL) and 5 (preference comparisons); on
+Pendulum, the discriminator of the first two with the learner of the third and a buffer of one of its batches. GAIL and
+AIRL stop at the first evaluation that reaches the goal; preferences go on for as many steps as their tutorial names for
+a proficient agent. Evaluations do not count.
 """
 
 from __future__ import annotations
@@ -37,7 +39,7 @@ from stable_baselines3.ppo import MlpPolicy  # noqa: E402
 
 IMPORTED = time.process_time()
 CARTPOLE, PENDULUM = "seals:seals/CartPole-v0", "Pendulum-v1"
-STEPS = {"gail": 800_000, "airl": 2_000_000}
+STEPS = {"gail": 800_000, "airl": 2_000_000, "gail_pendulum": 400_000, "airl_pendulum": 400_000}
 
 
 class Reached(Exception):
@@ -77,6 +79,25 @@ def expert(args: argparse.Namespace) -> dict[str, Any]:
     policy = PPO(MlpPolicy, venv, seed=args.seed, **settings)
     policy.learn(100_000)
     found = rollout.rollout(policy, venv, rollout.make_sample_until(min_timesteps=None, min_episodes=60), rng=rng)
+    return {"cpu": clock.seconds, **saved(args, found)}
+
+
+def expert_pendulum(args: argparse.Namespace) -> dict[str, Any]:
+    """The same on Pendulum, by the learner of its tutorial and with the most likely actions."""
+    rng, clock = np.random.default_rng(args.seed), Clock()
+    wrapped = [lambda env, _: RolloutInfoWrapper(env)]
+    venv = make_vec_env(PENDULUM, rng=rng, n_envs=8, post_wrappers=wrapped)
+    policy = pendulum_agent(venv, args.seed)
+    policy.learn(300_000)
+    enough = rollout.make_sample_until(min_timesteps=None, min_episodes=60)
+    return {
+        "cpu": clock.seconds,
+        **saved(args, rollout.rollout(policy, venv, enough, rng=rng, deterministic_policy=True)),
+    }
+
+
+def saved(args: argparse.Namespace, found: Any) -> dict[str, Any]:
+    """Write episodes as the file of demonstrations; their mean return, and how many there are."""
     np.savez_compressed(
         args.demonstrations,
         obs=np.concatenate([one.obs for one in found]).astype(np.float32),
@@ -86,7 +107,7 @@ def expert(args: argparse.Namespace) -> dict[str, Any]:
         terminated=np.zeros(len(found), bool),
     )
     returns = [float(one.rews.sum()) for one in found]
-    return {"cpu": clock.seconds, "return": float(np.mean(returns)), "episodes": len(found)}
+    return {"return": float(np.mean(returns)), "episodes": len(found)}
 
 
 def demonstrations(path: str) -> list[types.Trajectory]:
@@ -101,18 +122,22 @@ def demonstrations(path: str) -> list[types.Trajectory]:
 def adversarial(args: argparse.Namespace) -> dict[str, Any]:
     """GAIL or AIRL until the goal is reached, or the steps of the tutorial are over."""
     given, clock = demonstrations(args.demonstrations), Clock()
-    venv = make_vec_env(CARTPOLE, rng=np.random.default_rng(args.seed), n_envs=8)
-    gail = args.task == "gail"
-    common = {"batch_size": 64, "ent_coef": 0.0, "gamma": 0.95, "n_epochs": 5, "seed": args.seed}
-    own = {"learning_rate": 4e-4} if gail else {"learning_rate": 5e-4, "clip_range": 0.1, "vf_coef": 0.1}
-    learner = PPO(MlpPolicy, venv, **common, **own)
+    gail, pendulum = args.task.startswith("gail"), args.task.endswith("pendulum")
+    name = PENDULUM if pendulum else CARTPOLE
+    venv = make_vec_env(name, rng=np.random.default_rng(args.seed), n_envs=8)
+    if pendulum:
+        learner = pendulum_agent(venv, args.seed)
+    else:
+        common = {"batch_size": 64, "ent_coef": 0.0, "gamma": 0.95, "n_epochs": 5, "seed": args.seed}
+        own = {"learning_rate": 4e-4} if gail else {"learning_rate": 5e-4, "clip_range": 0.1, "vf_coef": 0.1}
+        learner = PPO(MlpPolicy, venv, **common, **own)
     net = (BasicRewardNet if gail else BasicShapedRewardNet)(
         venv.observation_space, venv.action_space, normalize_input_layer=RunningNorm
     )
     trainer = (GAIL if gail else AIRL)(
         demonstrations=given,
         demo_batch_size=1024 if gail else 2048,
-        gen_replay_buffer_capacity=512,
+        gen_replay_buffer_capacity=2048 if pendulum else 512,
         n_disc_updates_per_round=8 if gail else 16,
         venv=venv,
         gen_algo=learner,
@@ -121,7 +146,7 @@ def adversarial(args: argparse.Namespace) -> dict[str, Any]:
     curve: list[tuple[int, float, float]] = []
 
     def look(_: int) -> None:
-        found = clock.paused(lambda: evaluated(learner, CARTPOLE, args.episodes, args.seed + 1000))
+        found = clock.paused(lambda: evaluated(learner, name, args.episodes, args.seed + 1000))
         curve.append((learner.num_timesteps, round(clock.seconds, 2), found))
         print(*curve[-1], flush=True)
         if found >= args.goal:
@@ -134,7 +159,7 @@ def adversarial(args: argparse.Namespace) -> dict[str, Any]:
     except Reached:
         pass
     seconds = clock.seconds
-    final = evaluated(learner, CARTPOLE, 50, args.seed + 2000)
+    final = evaluated(learner, name, 50, args.seed + 2000)
     steps = learner.num_timesteps
     return {"cpu": seconds, "return": final, "reached": reached, "steps": steps, "curve": curve}
 
@@ -217,7 +242,7 @@ def held_out_accuracy(net: Any, path: str) -> float:
 def main() -> None:
     """Run the task, write what came out."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("task", choices=("expert", *STEPS, "preferences"))
+    parser.add_argument("task", choices=("expert", "expert_pendulum", *STEPS, "preferences"))
     parser.add_argument("--demonstrations", default="")
     parser.add_argument("--held-out", default="")
     parser.add_argument("--out", required=True)
@@ -227,8 +252,8 @@ def main() -> None:
     parser.add_argument("--episodes", type=int, default=20)
     args = parser.parse_args()
     torch.set_num_threads(1)
-    tasks = {"expert": expert, "gail": adversarial, "airl": adversarial, "preferences": preferences}
-    found = {"task": args.task, "seed": args.seed, "goal": args.goal, **tasks[args.task](args)}
+    tasks = {"expert": expert, "expert_pendulum": expert_pendulum, "preferences": preferences}
+    found = {"task": args.task, "seed": args.seed, "goal": args.goal, **tasks.get(args.task, adversarial)(args)}
     found |= {"cpu_import": IMPORTED - BEGAN, "load": os.getloadavg()[0]}
     partial = Path(args.out).with_suffix(".part")
     partial.write_text(json.dumps(found, indent=1))
