@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from prefrl.config.parts import DataConfig, ModelConfig, RunConfig, SamplingConfig, require, require_choices
+from prefrl.config.parts import DataConfig, ModelConfig, Resumable, RunConfig, SamplingConfig, require, require_choices
 
 
 @dataclass(frozen=True, kw_only=True)
-class StepLabelsConfig(RunConfig):
+class StepLabelsConfig(Resumable, RunConfig):
     """Label the steps of solutions by how often a model that goes on from them ends at a right answer.
 
     Attributes:
@@ -43,6 +43,7 @@ class StepLabelsConfig(RunConfig):
     max_tokens: int = 2048
 
     def __post_init__(self) -> None:
+        super().__post_init__()
         require_choices(self)
         for name in ("samples", "continuations", "max_tokens"):
             require(getattr(self, name) >= 1, f"{name} is {getattr(self, name)}", "1 or more")

@@ -7,8 +7,9 @@ on. A solution whose beginning the model cannot solve either says nothing of its
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from prefrl.config import StepLabelsConfig
 from prefrl.data.formats import to_completions, to_prompts
@@ -21,8 +22,9 @@ from prefrl.errors import ConfigError, DataError
 from prefrl.evaluate.progress import Progress
 from prefrl.evaluate.run_folder import RunFolder
 from prefrl.model.language import LanguageModel
-from prefrl.recipes.common import Checked, fitting_prompts, load_policy, quiet, read_table, report_read, start
+from prefrl.recipes.common import Checked, fitting_prompts, load_policy, quiet, read_table, report_read
 from prefrl.recipes.evaluation_report import leave
+from prefrl.recipes.resuming import Checkpoints, opened
 from prefrl.recipes.step_labels_report import agreement, cards, sections, title
 from prefrl.rewards.specs import build
 from prefrl.rollout.continuations import Continuations, Ids, cut_ids
@@ -57,6 +59,30 @@ class Tally:
     known: list[tuple[Stepped, Stepped]] = field(default_factory=list)
 
 
+@dataclass(slots=True)
+class _Made:
+    """The cases, and what came of the first of them; None where nothing could be said."""
+
+    cases: Sequence[Case]
+    tally: Tally
+    labelled: list[Stepped | None] = field(default_factory=list)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Labels, counts and outcomes, for an exact continuation."""
+        labelled = [None if one is None else [one.labels, one.counts, one.outcome] for one in self.labelled]
+        return {"counts": dict(self.tally.counts), "labelled": labelled}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Restore what `state_dict` returned for the same cases."""
+        self.tally.counts = Counter(state["counts"])
+        self.labelled = [
+            None
+            if kept is None
+            else Stepped(prompt=case.prompt, steps=case.steps, labels=kept[0], counts=kept[1], outcome=kept[2])
+            for case, kept in zip(self.cases, state["labelled"], strict=False)
+        ]
+
+
 def run(config: StepLabelsConfig) -> RunFolder:
     """Label as configured.
 
@@ -67,14 +93,14 @@ def run(config: StepLabelsConfig) -> RunFolder:
     if not config.rewards:
         raise ConfigError("rewards is empty; name what judges an answer: --rewards '[{kind: math, column: answer}]'")
     quiet()
-    with start(config, "steplabels") as folder:
+    with opened(config, "steplabels") as (folder, checkpoints):
         table = read_table(config.data.train, config.data.limit)
         reward = Checked(build(config.rewards), max_error_fraction=1.0)  # unjudged continuations are counted
         print(f"Loading {config.model.name} ...", flush=True)
         model = load_policy(config.model, config.seed)
         tally = Tally()
         cases = _fitting(_cases(config, table, model, tally), model, config)
-        made = _labelled(config, model, reward, cases, tally, folder)
+        made = _labelled(config, model, reward, _Made(cases, tally), folder, checkpoints)
         write_stepped(folder.path / STEPS, made)
         known = agreement(tally.known)
         leave(
@@ -94,24 +120,27 @@ def _labelled(
     config: StepLabelsConfig,
     model: LanguageModel,
     reward: Checked,
-    cases: Sequence[Case],
-    tally: Tally,
+    made: _Made,
     folder: RunFolder,
+    checkpoints: Checkpoints,
 ) -> list[Stepped]:
-    made: list[Stepped] = []
-    with Progress("solutions labelled", total=len(cases)) as progress:
-        for place, case in enumerate(cases, start=1):
-            labelled = _Labeller(config, model, reward, tally, case).label()
-            made += [labelled] if labelled is not None else []
+    cases, tally = made.cases, made.tally
+    done = checkpoints.restore(made=made)
+    with Progress("solutions labelled", total=len(cases) - done) as progress:
+        for place, case in enumerate(cases[done:], start=done + 1):
+            made.labelled.append(_Labeller(config, model, reward, tally, case).label())
             progress.step(continuations=tally.counts["continuations"])
             if place % _LOGGED == 0 or place == len(cases):
                 folder.log(place, {name: float(count) for name, count in tally.counts.items()})
-    if not made:
+            checkpoints.after(place, last=place == len(cases))
+    tally.known += [(c.known, one) for c, one in zip(cases, made.labelled, strict=True) if c.known and one]
+    found = [one for one in made.labelled if one is not None]
+    if not found:
         raise DataError(
             f"None of {len(cases)} solutions could be labelled: {_words(tally)}. Take easier prompts, a stronger "
             "model or more continuations, or look at what the rewards say with prefrl verify audit."
         )
-    return made
+    return found
 
 
 def _words(tally: Tally) -> str:
@@ -203,8 +232,6 @@ class _Labeller:
         except DataError:
             self.tally.counts["solutions that could not be judged"] += 1
             return None
-        if self.case.known is not None:
-            self.tally.known.append((self.case.known, found))
         return found
 
     def _all(self, outcome: bool) -> Stepped:

@@ -45,6 +45,7 @@ RUNS = {
     "the second of an ensemble": ("reward", "reward_ensemble", "pairs", ("--epochs", "2"), 7),
     "a process reward model": ("prm", "prm", "steps", ("--epochs", "3"), 5),
     "the yes-probability": ("yes", "yes", "answers", (), 4),
+    "labels of steps": ("steplabels", "step_labels", "demos", (), 1),
     "control": ("control", "control", None, ("--steps", "4"), 3),
     "rejection": ("rejection", "rejection", "prompts", ("--rounds", "3"), 5),
     "rejection going on": ("rejection", "rejection", "prompts", ("--rounds", "3", "--restart", "false"), 5),
@@ -73,7 +74,7 @@ def command(model, write, tmp_path):
 
     def command(name, folder):
         verb, config, column, flags, _ = RUNS[name]
-        whose = "" if column is None else "model" if verb in ("reward", "prm", "yes") else "policy"
+        whose = "" if column is None else "model" if verb in ("reward", "prm", "yes", "steplabels") else "policy"
         given = [f"--{whose}.name", model] if whose else []
         given += ["--data.train", write("rows.jsonl", rows_of(column))] if column else []
         given += ["--output", str(tmp_path / folder), "--checkpoint_every", "1"]
