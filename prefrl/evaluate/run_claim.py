@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
+import os
 import shutil
+from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -96,6 +99,32 @@ def _describe(folder: Path) -> str:
     status = read_json(folder / STATUS) or {}
     kind, started, state = (status.get(key, "unknown") for key in ("kind", "started", "state"))
     return f"a run of kind {kind!r} started {started} ({state})"
+
+
+@contextlib.contextmanager
+def alone(folder: Path) -> Iterator[None]:
+    """Hold a folder, made where there is none, against a second run; a process that dies lets go of it.
+
+    Raises:
+        RunError: another process has it, or it cannot be made.
+    """
+    try:
+        import fcntl
+    except ImportError:  # Windows has no such lock
+        yield
+        return
+    with writing(folder):
+        folder.mkdir(parents=True, exist_ok=True)
+        handle = os.open(folder, os.O_RDONLY)
+    with contextlib.ExitStack() as stack:
+        stack.callback(os.close, handle)
+        try:
+            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise RunError(
+                f"Another process is at work in {folder}; wait for it, or choose another --output."
+            ) from None
+        yield
 
 
 def read_json(path: Path) -> dict[str, Any] | None:

@@ -12,7 +12,7 @@ import hashlib
 import json
 import os
 import random
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -158,32 +158,6 @@ def unfinished(folder: Path, kind: str = "loop") -> bool:
         saved = json.loads((folder / JOURNAL).read_text(encoding="utf-8"))
         return END not in [entry["name"] for entry in saved["phases"]]
     return False
-
-
-@contextlib.contextmanager
-def alone(folder: Path) -> Iterator[None]:
-    """Hold a folder, made where there is none, against a second loop; a process that dies lets go of it.
-
-    Raises:
-        RunError: another process has it, or it cannot be made.
-    """
-    try:
-        import fcntl
-    except ImportError:  # Windows has no such lock
-        yield
-        return
-    with writing(folder):
-        folder.mkdir(parents=True, exist_ok=True)
-        handle = os.open(folder, os.O_RDONLY)
-    with contextlib.ExitStack() as stack:
-        stack.callback(os.close, handle)
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RunError(
-                f"Another process is at work in {folder}; wait for it, or choose another --output."
-            ) from None
-        yield
 
 
 def _files(path: Path) -> list[Path]:

@@ -7,9 +7,10 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from prefrl.config import RunConfig
+from prefrl.evaluate.run_claim import alone
 from prefrl.evaluate.run_folder import RunFolder
 from prefrl.recipes.loop_files import begin
-from prefrl.recipes.loop_journal import END, Journal, alone
+from prefrl.recipes.loop_journal import END, Journal
 from prefrl.recipes.loop_labels import Waiting
 
 C = TypeVar("C", bound=RunConfig)

@@ -17,6 +17,7 @@ import torch
 from prefrl.config import Resumable, RunConfig
 from prefrl.errors import ConfigError, RunError
 from prefrl.evaluate.files import write_atomic
+from prefrl.evaluate.run_claim import alone
 from prefrl.evaluate.run_folder import METRICS, RESUME, SAMPLES, RunData, RunFolder, read
 from prefrl.model.state import load_state, save_state
 from prefrl.parsing import to_dict
@@ -139,41 +140,49 @@ def opened(config: RunConfig, kind: str) -> Iterator[tuple[RunFolder, Checkpoint
         ConfigError: the run was started with other settings.
     """
     assert isinstance(config, Resumable)
-    if config.resume:
-        if config.overwrite:
-            raise ConfigError("resume and overwrite are both set; expected one of them.")
-        found, state = _left(config, kind)
-        quiet()
-        if config.threads:
-            torch.set_num_threads(config.threads)
-        folder = RunFolder.reopen(found.path)
-        print(f"Run folder: {folder.path}, on from step {state['step']}", flush=True)
-        with _noted(folder), folder:
-            yield folder, Checkpoints(folder, config.checkpoint_every, state)
-    else:
-        with start(config, kind) as folder, _noted(folder):
-            yield folder, Checkpoints(folder, config.checkpoint_every)
+    if config.resume and config.overwrite:
+        raise ConfigError("resume and overwrite are both set; expected one of them.")
+    where = Path(config.output or f"runs/{kind}").expanduser()
+    with (_reopened if config.resume else _begun)(config, kind, where) as (folder, checkpoints):
+        try:
+            yield folder, checkpoints
+        except BaseException:
+            if checkpoints.state is None and (folder.checkpoints / RESUME).is_dir():
+                print(f"The run has left its state in {folder.checkpoints}: the same command with --resume goes on.")
+            raise
     if not config.checkpoint_every:
         shutil.rmtree(folder.checkpoints / RESUME, ignore_errors=True)
 
 
 @contextmanager
-def _noted(folder: RunFolder) -> Iterator[None]:
-    """Say how a run that breaks off can go on."""
-    try:
-        yield
-    except BaseException:
-        if (folder.checkpoints / RESUME).is_dir():
-            print(
-                f"The run has left its state in {folder.checkpoints / RESUME}: the same command with --resume goes on."
-            )
-        raise
+def _begun(config: RunConfig, kind: str, where: Path) -> Iterator[tuple[RunFolder, Checkpoints]]:
+    """The folder of a new run."""
+    assert isinstance(config, Resumable)
+    if config.overwrite and where.is_dir():
+        with alone(where):  # a run that is at work there is not overwritten
+            pass
+    with start(config, kind) as folder, alone(folder.path):
+        yield folder, Checkpoints(folder, config.checkpoint_every)
 
 
-def _left(config: RunConfig, kind: str) -> tuple[RunData, dict[str, Any]]:
-    """The run in the output folder and its last state."""
-    where = Path(config.output or f"runs/{kind}").expanduser()
+@contextmanager
+def _reopened(config: RunConfig, kind: str, where: Path) -> Iterator[tuple[RunFolder, Checkpoints]]:
+    """The folder of the run that goes on."""
+    assert isinstance(config, Resumable)
     found = read(where)
+    with alone(where):
+        state = _left(config, kind, found)
+        quiet()
+        if config.threads:
+            torch.set_num_threads(config.threads)
+        with RunFolder.reopen(where) as folder:
+            print(f"Run folder: {folder.path}, on from step {state['step']}", flush=True)
+            yield folder, Checkpoints(folder, config.checkpoint_every, state)
+
+
+def _left(config: RunConfig, kind: str, found: RunData) -> dict[str, Any]:
+    """The last state of a run, if this configuration can go on with it."""
+    where = found.path
     if found.kind != kind:
         raise RunError(f"{where} holds a run of kind {found.kind!r}, not {kind!r}. Name another --output.")
     refuse_changes(to_dict(config), found.config)
@@ -187,9 +196,10 @@ def _left(config: RunConfig, kind: str) -> tuple[RunData, dict[str, Any]]:
         raise RunError(f"The state to go on from in {where} names no step. Start the run anew, with --overwrite.")
     for name in ("steps", "rounds"):
         most = getattr(config, name, None)
-        if isinstance(most, int) and state["step"] >= most:
+        done = found.state == "finished" and state["step"] == most  # one that broke off after its last step is not
+        if isinstance(most, int) and (done or state["step"] > most):
             raise RunError(f"The run in {where} has done its {state['step']} {name}. Raise --{name} to go on with it.")
-    return found, state
+    return state
 
 
 def refuse_changes(now: Mapping[str, Any], before: Mapping[str, Any]) -> None:

@@ -15,12 +15,13 @@ import torch
 
 from prefrl.cli import main
 from prefrl.data.preferences import PreferenceStore
+from prefrl.evaluate.run_claim import alone
 from prefrl.evaluate.run_folder import RunFolder, read
 from prefrl.model.language import LanguageModel
 from prefrl.model.load import load
 from prefrl.model.reward_model import load_reward_model
 from prefrl.recipes import loop
-from prefrl.recipes.loop_journal import Journal, alone
+from prefrl.recipes.loop_journal import Journal
 
 ROOT = Path(__file__).parents[2]
 TINY = ROOT / "configs" / "tiny" / "loop.yaml"

@@ -14,6 +14,7 @@ import pytest
 
 from prefrl.cli import main
 from prefrl.errors import RunError
+from prefrl.evaluate.run_claim import alone
 from prefrl.evaluate.run_folder import RunFolder, read
 from prefrl.model.state import load_state, save_state
 from prefrl.recipes import resuming
@@ -202,6 +203,30 @@ def test_without_being_asked_a_state_is_kept_every_ten_minutes_until_the_end(com
     assert main([*command("grpo", "slow"), "--checkpoint_every", "0"]) == 0
     assert saved == [1, 2, 3]
     assert not (tmp_path / "slow" / "checkpoints" / "resume").exists()
+
+
+def test_a_run_that_broke_off_after_its_last_step_is_brought_to_its_end(command, tmp_path, monkeypatch):
+    assert main(command("grpo", "whole")) == 0
+
+    def breaks(engine, folder):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr("prefrl.model.engine.Engine.save", breaks)
+        assert main(command("grpo", "parts")) != 0
+    assert read(tmp_path / "parts").state == "failed"
+    assert main([*command("grpo", "parts"), "--resume"]) == 0
+    assert figures(tmp_path / "parts") == figures(tmp_path / "whole")
+    assert files(tmp_path / "parts") == files(tmp_path / "whole")
+
+
+def test_a_run_that_is_at_work_is_left_alone(command, tmp_path, capsys):
+    assert main(command("grpo", "run")) == 0
+    with alone(tmp_path / "run"):
+        for flag in ("--resume", "--overwrite"):
+            assert main([*command("grpo", "run"), flag, "--steps", "9"]) == 2
+            assert "Another process is at work" in capsys.readouterr().err
+    assert read(tmp_path / "run").state == "finished"
 
 
 def test_nothing_to_go_on_from(command, tmp_path, capsys):
