@@ -156,8 +156,9 @@ def descriptions(config_type: Any, prefix: str = "") -> dict[str, str]:
     """What the docstrings of a configuration and of its parts say of every dotted name."""
     said: dict[str, str] = {}
     for owner in reversed(config_type.__mro__):
-        for name, text in re.findall(r"^    (\w+): (.*)$", inspect.cleandoc(owner.__doc__ or ""), re.MULTILINE):
-            said[prefix + name] = text
+        told = inspect.cleandoc(owner.__doc__ or "")
+        for name, text in re.findall(r"^    (\w+): (.*(?:\n {8}.*)*)", told, re.MULTILINE):
+            said[prefix + name] = " ".join(text.split())
     for name, hint in get_type_hints(config_type).items():
         if dataclasses.is_dataclass(hint):
             said |= descriptions(hint, f"{prefix}{name}.")

@@ -244,3 +244,4 @@ def test_few_knobs():
 def test_every_field_says_what_it_is(name):
     kind = getattr(config, name)
     assert set(flags(kind)) <= set(descriptions(kind))
+    assert all(said.endswith((".", ")")) for said in descriptions(kind).values())  # the whole sentence
