@@ -19,7 +19,7 @@ TENSORS, TREE = "state.safetensors", "state.json"
 def save_state(folder: str | Path, state: Mapping[str, Any]) -> None:
     """Write nested mappings, lists and tuples of tensors, numbers and texts, all or nothing."""
     tensors: dict[str, Tensor] = {}
-    tree = _folded(state, tensors)
+    tree = _folded(state, tensors, set())
     with atomic_folder(folder) as scratch:
         save_file(tensors, scratch / TENSORS)
         (scratch / TREE).write_text(json.dumps(tree) + "\n", encoding="utf-8")
@@ -43,16 +43,20 @@ def load_state(folder: str | Path) -> dict[str, Any]:
     return state
 
 
-def _folded(value: Any, tensors: dict[str, Tensor]) -> Any:
-    """The value as JSON has it, its tensors by number."""
+def _folded(value: Any, tensors: dict[str, Tensor], taken: set[int]) -> Any:
+    """The value as JSON has it, its tensors by number; `taken` is the memory of those before."""
     if isinstance(value, Tensor):
-        name = str(len(tensors))
-        tensors[name] = value.detach().cpu().contiguous().clone()  # tensors in one file must not share memory
+        name, tensor = str(len(tensors)), value.detach().cpu().contiguous()
+        memory = tensor.untyped_storage().data_ptr()
+        if memory in taken:
+            tensor = tensor.clone()  # tensors in one file must not share memory
+        taken.add(memory)
+        tensors[name] = tensor
         return {"tensor": name}
     if isinstance(value, Mapping):
-        return {"mapping": [[key, _folded(item, tensors)] for key, item in value.items()]}
+        return {"mapping": [[key, _folded(item, tensors, taken)] for key, item in value.items()]}
     if isinstance(value, list | tuple):
-        return {type(value).__name__: [_folded(item, tensors) for item in value]}
+        return {type(value).__name__: [_folded(item, tensors, taken) for item in value]}
     return value
 
 

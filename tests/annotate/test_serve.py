@@ -64,7 +64,9 @@ def test_wrong_configurations_say_what_to_type(capsys):
 def test_the_command_starts_at_once_prints_one_link_and_ends_on_a_signal(tmp_path):
     command = [sys.executable, "-m", "prefrl", "annotate", str(tmp_path), "--demo", "--browser", "false"]
     began = time.monotonic()
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+    # What starts the tests in the background may have them ignore the signal, and processes inherit that.
+    heeding = {"preexec_fn": lambda: signal.signal(signal.SIGINT, signal.default_int_handler)}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, **heeding) as process:
         lines = [process.stdout.readline().strip() for _ in range(3)]
         assert lines[0] == f"Demo: {len(tasks()[0])} items in {tmp_path}"
         assert lines[2].startswith("Works once, within 24 hours:") and f"{lines[1]}/join/" in lines[2]

@@ -20,7 +20,7 @@ from prefrl.recipes.teaching import Teaching
 from prefrl.types import Prompt, Row, Score
 
 TOKENIZER = digit_tokenizer()
-SEEDS = [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)]
+SEEDS = [0, pytest.param(1, marks=pytest.mark.slow)]
 ROLLOUTS = 32  # a step, whatever the size of a group
 SECRET = "7083914562"  # what each digit becomes in the task that cannot be guessed
 

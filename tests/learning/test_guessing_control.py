@@ -83,10 +83,9 @@ def test_the_start_is_the_reference(make):
 
 
 @pytest.mark.parametrize("beta", OPTIMUM)
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
-def test_a_table_reaches_the_optimum(beta, seed):
+def test_a_table_reaches_the_optimum(beta):
     policy = policy_of(Table())
-    learn(policy, beta, seed=seed, lr=0.1 if beta < 0.2 else 0.03, group_size=16, steps=200)
+    learn(policy, beta, seed=0, lr=0.1 if beta < 0.2 else 0.03, group_size=16, steps=200)
     assert_optimal(policy, beta)
 
 

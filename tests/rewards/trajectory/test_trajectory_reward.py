@@ -26,7 +26,8 @@ def test_one_reward_a_step_of_the_policy():
     scores = reward().score([one, replace(one, mask=(True, False, True)), two])
     assert [place for place, _ in scores[0].steps] == [0, 1, 2]
     assert [place for place, _ in scores[1].steps] == [0, 2]
-    assert scores[1].steps == (scores[0].steps[0], scores[0].steps[2])
+    again = [value for _, value in scores[1].steps]  # the batch differs, so the last bits may
+    assert again == pytest.approx([scores[0].steps[at][1] for at in (0, 2)], abs=1e-5)
     assert len(scores[2].steps) == 1
     assert scores[0].value is None
     assert scores[0].parts["disagreement"] > 0
