@@ -94,8 +94,8 @@ def test_a_table_reaches_the_optimum(beta):
 def test_a_network_reaches_the_optimum(beta):
     policy = policy_of(network())
     # The states share its weights, so noise in one moves all: larger batches, and a rate that stays high for longer.
-    schedule = "linear" if beta > 0.2 else "cosine"
-    learn(policy, beta, seed=0, lr=0.03, group_size=32, steps=400, schedule=schedule)
+    schedule, steps = ("linear", 200) if beta > 0.2 else ("cosine", 320)
+    learn(policy, beta, seed=0, lr=0.03, group_size=32, steps=steps, schedule=schedule)
     assert_optimal(policy, beta)
 
 
