@@ -100,6 +100,18 @@ def test_a_critic_a_curriculum_and_a_teacher(policy, tmp_path):
         optimize(policy, prompts, None, tmp_path / "none")
 
 
+def test_a_run_goes_on_from_python_too(model, tmp_path):
+    asked = [f"Say {i}" for i in range(6)]
+    often = {"checkpoint_every": 1, "eval_samples": 1}
+    whole = optimize(prefrl.load(model), asked, short, tmp_path / "whole", steps=4, **often)
+    optimize(prefrl.load(model), asked, short, tmp_path / "parts", steps=2, **often)
+    parts = optimize(prefrl.load(model), asked, short, tmp_path / "parts", steps=4, resume=True, **often)
+    curves = [[line["reward/mean"] for line in run.metrics if line["phase"] == "train"] for run in (whole, parts)]
+    assert len(curves[0]) == 4 and curves[0] == curves[1]
+    weights = [prefrl.load(str(run.path / "checkpoints" / "final")).module for run in (whole, parts)]
+    assert all(torch.equal(a, b) for a, b in zip(*(module.parameters() for module in weights), strict=True))
+
+
 def test_episodes_in_an_environment(policy, tmp_path):
     from prefrl import rewards
 
