@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
 from collections.abc import Iterator
-from contextlib import suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +100,7 @@ def _describe(folder: Path) -> str:
     return f"a run of kind {kind!r} started {started} ({state})"
 
 
-@contextlib.contextmanager
+@contextmanager
 def alone(folder: Path) -> Iterator[None]:
     """Hold a folder, made where there is none, against a second run; a process that dies lets go of it.
 
@@ -116,7 +115,7 @@ def alone(folder: Path) -> Iterator[None]:
     with writing(folder):
         folder.mkdir(parents=True, exist_ok=True)
         handle = os.open(folder, os.O_RDONLY)
-    with contextlib.ExitStack() as stack:
+    with ExitStack() as stack:
         stack.callback(os.close, handle)
         try:
             fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
