@@ -18,7 +18,6 @@ from prefrl.types import Rollout
 
 NET = {f.name for f in fields(NetSpec)}
 FIT = {f.name for f in fields(Fit)}
-WEIGHED = {"fragment"}  # of the fit, what only guided cost learning reads
 OWN = {"normalise_reward", "seed", "name"}
 
 Demonstrations = str | Sequence[Rollout]
@@ -50,13 +49,15 @@ def learnt(method: Method, demonstrations: Demonstrations, **settings: Any) -> I
     Raises:
         ConfigError: an unknown setting.
     """
-    known = sorted((NET | FIT | OWN) - (set() if isinstance(method, Gcl) else WEIGHED))
+    known = sorted(NET | FIT | OWN)
     for name in settings:
         if name not in known:
             raise ConfigError(
                 f"reward kind {method.name!r} has no setting {name!r}; valid: {', '.join(known)}."
                 f"{did_you_mean(name, known)}"
             )
+    if settings.get("fragment") and not isinstance(method, Gcl):
+        raise ConfigError(f"reward kind {method.name!r} reads no fragments; leave 'fragment' out, or use kind 'gcl'.")
     net: dict[str, Any] = {name: tuple(v) if isinstance(v, list) else v for name, v in settings.items() if name in NET}
     sizes: dict[str, Any] = {"state_size": 0, "action_size": 0}
     try:
