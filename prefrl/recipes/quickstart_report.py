@@ -159,7 +159,9 @@ def comparison(story: Story) -> Section:
     optimized = story.candidates[1:]
     wins = [_wins(c) for c in optimized]
     bounds = [(w.low, w.high) for w in wins]
-    chart = figures.bars([c.name for c in optimized], [w.rate for w in wins], bounds, reference=0.5)
+    chart = figures.bars(
+        [c.name for c in optimized], [w.rate for w in wins], bounds, reference=0.5, coloured=len(optimized)
+    )
     scores = {c.name: [s.total for s in c.scores] for c in story.candidates}
     base = story.candidates[0].reward
     frontier = figures.kl_reward({c.name: ([0.0, c.kl], [base, c.reward]) for c in optimized})
