@@ -294,3 +294,5 @@ class Resumable:
 
     def __post_init__(self) -> None:
         require(self.checkpoint_every >= 0, f"checkpoint_every is {self.checkpoint_every}", "0 or more")
+        both = self.resume and getattr(self, "overwrite", False)  # of the run that it is a part of
+        require(not both, "resume and overwrite are both set", "one of them")

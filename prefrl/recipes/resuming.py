@@ -140,8 +140,6 @@ def opened(config: RunConfig, kind: str) -> Iterator[tuple[RunFolder, Checkpoint
         ConfigError: the run was started with other settings.
     """
     assert isinstance(config, Resumable)
-    if config.resume and config.overwrite:
-        raise ConfigError("resume and overwrite are both set; expected one of them.")
     where = Path(config.output or f"runs/{kind}").expanduser()
     with (_reopened if config.resume else _begun)(config, kind, where) as (folder, checkpoints):
         try:
