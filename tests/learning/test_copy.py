@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from copying import CHANGES, Copied, ends, free, fresh, half_trained, learn, optimizer_of
+from copying import Copied, ends, free, fresh, half_trained, learn, optimizer_of
 
 from prefrl.policy.algorithms import ALGORITHMS
 from prefrl.types import Prompt, Score
@@ -17,10 +17,10 @@ def test_copy(name):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["dpo", "grpo", *CHANGES])
+@pytest.mark.parametrize("name", ["ppo", "reinforce_pp", "kto"])
 @pytest.mark.parametrize("seed", [0, 2])
 def test_copy_on_other_seeds(name, seed):
-    """The two that are used most, and those that needed a setting of their own, mostly as one seed had stalled."""
+    """Those that needed a setting of their own because one seed had stalled."""
     copies(name, seed)
 
 

@@ -65,7 +65,7 @@ def train(seed, algorithm, **curriculum):
     return success(policy, hard[40:]), success(policy, easy[160:]), tokens
 
 
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_retiring_what_is_solved_learns_the_rest_sooner(seed):
     grpo = {"name": "grpo", "kl": {"coef": 0.0}}
     hard, _, tokens = train(seed, grpo)
@@ -75,7 +75,7 @@ def test_retiring_what_is_solved_learns_the_rest_sooner(seed):
     assert easy_retired > 0.95  # what was retired is not forgotten
 
 
-@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow), pytest.param(2, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_retiring_spares_dynamic_sampling_what_it_would_throw_away(seed):
     dapo = {"name": "dapo", "overlong": {"rule": "keep"}}
     hard, _, tokens = train(seed, dapo)

@@ -60,11 +60,11 @@ def play_of(policy):
     return play
 
 
-def learn(policy, beta, *, seed, lr, group_size, steps, schedule="linear"):
+def learn(policy, beta, *, seed, lr, group_size, steps):
     algorithm = resolve({"name": "rloo", "group_size": group_size, "kl": {"coef": beta, "place": "reward"}})
     engine = Engine(
         policy,
-        ModelConfig(lr=lr, schedule=schedule, max_grad_norm=0.0, token_budget=100_000),
+        ModelConfig(lr=lr, schedule="linear", max_grad_norm=0.0, token_budget=100_000),
         sampler=policy,
         sampling=SamplingConfig(max_new_tokens=GUESSES),
         total_steps=steps,
@@ -90,13 +90,11 @@ def test_a_table_reaches_the_optimum(beta):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("beta", OPTIMUM)
-def test_a_network_reaches_the_optimum(beta):
+def test_a_network_reaches_the_optimum():
     policy = policy_of(network())
-    # The states share its weights, so noise in one moves all: larger batches, and a rate that stays high for longer.
-    schedule, steps = ("linear", 200) if beta > 0.2 else ("cosine", 320)
-    learn(policy, beta, seed=0, lr=0.03, group_size=32, steps=steps, schedule=schedule)
-    assert_optimal(policy, beta)
+    # The states share its weights, so noise in one moves all: larger batches.
+    learn(policy, 0.25, seed=0, lr=0.03, group_size=32, steps=200)
+    assert_optimal(policy, 0.25)
 
 
 def assert_optimal(policy, beta):

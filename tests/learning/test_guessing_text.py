@@ -18,7 +18,7 @@ example = importlib.util.module_from_spec(SPEC)
 SPEC.loader.exec_module(example)
 
 
-@pytest.mark.parametrize("seed", [0, *(pytest.param(s, marks=pytest.mark.slow) for s in (1, 2))])
+@pytest.mark.parametrize("seed", [0, pytest.param(1, marks=pytest.mark.slow)])
 def test_success_on_held_out_numbers_improves(seed):
     policy = example.small_model(example.WORDS, seed=seed)
     example.imitate(policy, steps=150, seed=seed)
