@@ -135,7 +135,7 @@ def draw(found: dict[str, dict[str, list[Result]]], path: Path) -> None:
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(9.0, 3.1), layout="constrained")
-    panels = figure.subplots(1, len(found))
+    panels = figure.subplots(1, len(found), squeeze=False)[0]
     colours = {"prefrl": "#2a6fbb", "imitation": "#c2603a"}
     for axes, (task, sides) in zip(panels, found.items(), strict=True):
         for side, results in sides.items():
